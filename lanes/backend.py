@@ -1,0 +1,46 @@
+"""The lane loop's view of a model: windows in, draws out, no arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from tfjax.lanes.stream import Stream
+from tfjax.lanes.window import Result, Window
+
+
+class Backend(Protocol):
+    """A target model with state for a fixed number of lanes.
+
+    A call may raise; the loop then ends the streams that the call was for and goes on with the others.
+    """
+
+    widths: Sequence[int]
+    """Row counts that a verify forward pads to, ascending."""
+
+    window_ms: Mapping[int, float]
+    """Measured milliseconds of one verify forward by width; empty until measured."""
+
+    chunk_rows: Sequence[int]
+    """Prompt rows that one prefill step may take, ascending (the loop picks the first while other streams decode)."""
+
+    def prefill_begin(self, stream: Stream) -> None:
+        """Take the stream's lane: reset its state and set its sampling."""
+
+    def prefill_step(self, stream: Stream, start: int, stop: int) -> None:
+        """Queue prompt rows [start, stop) of the stream. The last chunk also draws the token after the prompt."""
+
+    def first(self, stream: Stream) -> Result:
+        """Wait for the draw after the whole prompt (one row)."""
+
+    def verify(self, windows: Sequence[Window]) -> Any:
+        """Queue one forward over all windows and return a ticket for `read`."""
+
+    def read(self, ticket: Any) -> Sequence[Result]:
+        """Wait for a forward's results, one per window, in order."""
+
+    def keep(self, windows: Sequence[Window], kept: Sequence[int]) -> None:
+        """Commit the first `kept[i]` rows of each window and forget the rest."""
+
+    def release(self, stream: Stream) -> None:
+        """Give the stream's lane back."""

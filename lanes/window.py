@@ -1,0 +1,49 @@
+"""What goes into a verify forward and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfjax.lanes.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One stream's rows in one forward: its pending token, then its drafts.
+
+    Attributes:
+        stream: the stream that the rows belong to.
+        position: absolute position of the first row.
+        pending: the token of the first row, or None when it still lies on the device as the draw
+            of the stream's previous window (the stream runs one step ahead).
+        drafts: the tokens of the following rows, in order. Forced tokens stand here too.
+        forced: how many of `drafts` are forced, that is, kept whatever the target draws.
+    """
+
+    stream: Stream
+    position: int
+    pending: int | None
+    drafts: tuple[int, ...] = ()
+    forced: int = 0
+
+    @property
+    def rows(self) -> int:
+        return 1 + len(self.drafts)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the target says about one window.
+
+    Attributes:
+        draws: the target's own draw after each row; `draws[i]` belongs at `position + i + 1`.
+        logprobs: one opaque entry per row when the stream asked for them, else None.
+        error: set when the row's numbers were not finite; the stream then ends with this reason.
+    """
+
+    draws: Sequence[int]
+    logprobs: Sequence[Any] | None = None
+    error: str | None = None
