@@ -1,0 +1,1 @@
+"""Row-invariant operators, their references and the kernel contract."""

@@ -1,0 +1,1 @@
+"""The host-side round loop: pure Python, no arrays."""

@@ -1,0 +1,1 @@
+"""Flax modules: one file per architecture."""

@@ -1,0 +1,1 @@
+"""Reads checkpoints: safetensors directories and GGUF files."""

@@ -1,0 +1,1 @@
+"""Tokenizer, incremental detokeniser, stop strings and chat templates."""
