@@ -1,0 +1,23 @@
+"""Rows times a weight matrix, every row with the same roundings whatever the row count."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+MIN_ROWS = 2
+"""XLA on CPU multiplies a single row by another algorithm, with other bits (and slowly in bfloat16)."""
+
+
+def rows_matmul(x: jax.Array, weight: jax.Array) -> jax.Array:
+    """`x @ weight.T` with float32 accumulation and a float32 result.
+
+    Contracting the last axis of both is the form whose bits do not depend on the row count on CPU.
+
+    Shapes: x [R, in], weight [out, in] as checkpoints store it -> [R, out] float32.
+    """
+    rows = x.shape[0]
+    if rows < MIN_ROWS:
+        x = jnp.pad(x, ((0, MIN_ROWS - rows), (0, 0)))
+    y = jax.lax.dot_general(x, weight, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+    return y[:rows]

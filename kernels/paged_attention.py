@@ -1,0 +1,118 @@
+"""Attention of flat rows over a paged key/value cache, one pass over fixed blocks of keys.
+
+A row's result depends on its own position only: every row walks the same key blocks from position 0 with an online
+softmax, and blocks past its position add exact zeros.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tfjax.kernels.reduce import tree_sum
+
+PAGE_ROWS = 64
+"""Positions in one page of the cache."""
+
+PAGES_PER_BLOCK = 2
+"""Pages whose keys are scored together; part of the arithmetic, like the page size."""
+
+BLOCK_KEYS = PAGE_ROWS * PAGES_PER_BLOCK
+MASKED = -1e30
+
+
+class Tiles(NamedTuple):
+    """Rows grouped by lane: each tile is a run of up to `tile_rows` rows of one lane.
+
+    Tiles cover the used rows in order and without gaps, so that what a short tile writes past its end is
+    overwritten by the next one.
+
+    Attributes:
+        count: int32 [], tiles in use.
+        start: int32 [tiles], first row of each tile.
+        lane: int32 [tiles], whose pages the tile reads.
+        last: int32 [tiles], the largest position in the tile.
+    """
+
+    count: jax.Array
+    start: jax.Array
+    lane: jax.Array
+    last: jax.Array
+
+
+def write_rows(pool: jax.Array, rows: jax.Array, page: jax.Array, slot: jax.Array) -> jax.Array:
+    """Store each row's keys (or values) in its page.
+
+    Shapes: pool [P, K, PAGE_ROWS, H], rows [R, K, H], page and slot int32 [R] -> pool.
+    """
+    return pool.at[page, :, slot].set(rows)
+
+
+def paged_attention(
+    q: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    position: jax.Array,
+    tiles: Tiles,
+    page_table: jax.Array,
+    *,
+    tile_rows: int,
+) -> jax.Array:
+    """Causal attention of every row to its lane's positions 0..position, in float32.
+
+    Shapes: q [R, N, H]; keys, values [P, K, PAGE_ROWS, H]; position int32 [R]; page_table int32 [lanes, pages] with
+    a whole number of key blocks -> [R, N, H] in the dtype of q. Rows in no tile come back as zeros.
+    """
+    rows, heads, size = q.shape
+    kv_heads = keys.shape[1]
+    q = jnp.pad(q, ((0, tile_rows), (0, 0), (0, 0)))
+    position = jnp.pad(position, (0, tile_rows))
+
+    def one_tile(i: jax.Array, out: jax.Array) -> jax.Array:
+        start = tiles.start[i]
+        tile_q = jax.lax.dynamic_slice_in_dim(q, start, tile_rows)
+        grouped = tile_q.reshape(tile_rows, kv_heads, heads // kv_heads, size).transpose(1, 0, 2, 3)
+        attended = _attend(
+            grouped.reshape(kv_heads, -1, size).astype(jnp.float32) * size**-0.5,
+            keys,
+            values,
+            jnp.repeat(jax.lax.dynamic_slice_in_dim(position, start, tile_rows), heads // kv_heads),
+            page_table[tiles.lane[i]],
+            tiles.last[i] // BLOCK_KEYS + 1,
+        )
+        attended = attended.reshape(kv_heads, tile_rows, heads // kv_heads, size).transpose(1, 0, 2, 3)
+        return jax.lax.dynamic_update_slice_in_dim(out, attended.reshape(tile_rows, heads, size), start, 0)
+
+    out = jax.lax.fori_loop(0, tiles.count, one_tile, jnp.zeros(q.shape, jnp.float32))
+    return out[:rows].astype(q.dtype)
+
+
+def _attend(
+    q: jax.Array, keys: jax.Array, values: jax.Array, position: jax.Array, pages: jax.Array, blocks: jax.Array
+) -> jax.Array:
+    """Online softmax over key blocks. Shapes: q [K, M, H] scaled, position [M], pages [pages] -> [K, M, H]."""
+
+    def block_of(pool: jax.Array, i: jax.Array) -> jax.Array:
+        parts = [
+            jax.lax.dynamic_index_in_dim(pool, pages[i * PAGES_PER_BLOCK + j], 0, keepdims=False)
+            for j in range(PAGES_PER_BLOCK)
+        ]
+        return jnp.concatenate(parts, 1).astype(jnp.float32)
+
+    def one_block(i: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        peak, total, acc = carry
+        score = jax.lax.dot_general(q, block_of(keys, i), (((2,), (2,)), ((0,), (0,))))
+        visible = i * BLOCK_KEYS + jnp.arange(BLOCK_KEYS) <= position[:, None]
+        score = jnp.where(visible, score, MASKED)
+        new_peak = jnp.maximum(peak, score.max(-1, keepdims=True))
+        # Without the barrier XLA recomputes exp inside the sum, vectorised differently for some row counts.
+        weight = jax.lax.optimization_barrier(jnp.exp(score - new_peak))
+        scale = jnp.exp(peak - new_peak)
+        mixed = jax.lax.dot_general(weight, block_of(values, i), (((2,), (1,)), ((0,), (0,))))
+        return new_peak, total * scale + tree_sum(weight), acc * scale + mixed
+
+    flat = jnp.zeros((*q.shape[:2], 1), jnp.float32)
+    _, total, acc = jax.lax.fori_loop(0, blocks, one_block, (flat + MASKED, flat, jnp.zeros_like(q)))
+    return acc / total
