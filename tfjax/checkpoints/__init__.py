@@ -1,1 +1,15 @@
-"""Reads checkpoints: safetensors directories and GGUF files."""
+"""Models as they lie on disk: safetensors directories and GGUF files, under one set of names. Imports no jax."""
+
+from tfjax.checkpoints.checkpoint import Checkpoint, GgufTokenizer, HfTokenizerFiles, TensorInfo, TensorSource
+from tfjax.checkpoints.errors import CheckpointError
+from tfjax.checkpoints.opening import open_checkpoint
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "GgufTokenizer",
+    "HfTokenizerFiles",
+    "TensorInfo",
+    "TensorSource",
+    "open_checkpoint",
+]

@@ -1,0 +1,81 @@
+"""What an opened checkpoint offers, whatever its format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from numpy.typing import NDArray
+
+from tfjax.checkpoints.gguf_index import GgufFile
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """A stored tensor, known without reading its data.
+
+    Attributes:
+        shape: as `TensorSource.read` returns it ([out, in] for a matrix).
+        dtype: the stored type: F32, F16, BF16, or a GGUF block type such as Q4_1.
+        file: where the data lies.
+        stored_bytes: size in the file.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    file: Path
+    stored_bytes: int
+
+
+class TensorSource(Protocol):
+    """Tensors by their Hugging Face names, read one at a time."""
+
+    @property
+    def infos(self) -> Mapping[str, TensorInfo]:
+        """Every tensor of the checkpoint; reading this touches no tensor data."""
+
+    def read(self, name: str) -> NDArray[Any]:
+        """The tensor as float32, float16 or (ml_dtypes) bfloat16; block types are dequantized to float32.
+
+        Raises:
+            CheckpointError: no such tensor, an unsupported type, or a file that changed since it was opened.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class HfTokenizerFiles:
+    """A directory with tokenizer.json and, perhaps, tokenizer_config.json and chat_template.jinja."""
+
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class GgufTokenizer:
+    """A tokenizer that is to be rebuilt from a GGUF file's metadata."""
+
+    file: GgufFile
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """An opened model.
+
+    Attributes:
+        path: the directory or file.
+        format: how it is stored.
+        architecture: the Hugging Face class name, such as LlamaForCausalLM.
+        config: in the form of config.json, translated from the metadata for GGUF.
+        generation_config: in the form of generation_config.json; empty when there is none.
+        tensors: the weights.
+        tokenizer: where the tokenizer comes from.
+    """
+
+    path: Path
+    format: Literal["safetensors", "gguf"]
+    architecture: str
+    config: Mapping[str, Any]
+    generation_config: Mapping[str, Any]
+    tensors: TensorSource
+    tokenizer: HfTokenizerFiles | GgufTokenizer

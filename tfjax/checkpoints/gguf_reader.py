@@ -1,0 +1,35 @@
+"""The gguf package's reader, bounded and without the cost of slicing a memory map."""
+
+from __future__ import annotations
+
+import numpy as np
+from gguf import GGUFReader
+from numpy.typing import NDArray
+
+
+class _Bytes:
+    """A file's bytes; a slice past the end raises instead of coming back short.
+
+    The reader takes counts from the file. Without this a large count over missing data makes it loop on empty slices.
+    """
+
+    def __init__(self, data: NDArray[np.uint8]) -> None:
+        # A plain view: slicing a np.memmap a hundred thousand times costs seconds.
+        self._data = data.view(np.ndarray)
+
+    def __getitem__(self, window: slice) -> NDArray[np.uint8]:
+        if window.stop > self._data.size or window.start < 0:
+            raise ValueError(f"data at bytes {window.start}..{window.stop}, but the file has {self._data.size} bytes")
+        return self._data[window]
+
+
+class BoundedReader(GGUFReader):
+    """GGUFReader over `_Bytes`: same results, four times faster on a vocabulary, ValueError on truncated files."""
+
+    @property
+    def data(self) -> _Bytes:  # type: ignore[override]
+        return self._bytes
+
+    @data.setter
+    def data(self, value: NDArray[np.uint8]) -> None:
+        self._bytes = _Bytes(value)
