@@ -1,7 +1,7 @@
 """What is expensive to derive from a model file, kept in the user's cache directory.
 
-An entry belongs to one file with one size and one modification time. Entries are written atomically; one that is stale, damaged
-or unreadable counts as absent, and a cache that cannot be written only costs time.
+An entry belongs to one file with one size and one modification time. Entries are written atomically; one that is
+stale, damaged or unreadable counts as absent, and a cache that cannot be written only costs time.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _write_atomically(target: Path, data: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        os.replace(temporary, target)
+        Path(temporary).replace(target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

@@ -1,7 +1,7 @@
 """A GGUF file's metadata and tensor table, read once by the gguf package and cached.
 
-The package's reader spends seconds in the vocabulary's arrays, so what it found is kept: a small index (metadata and tensor
-table) and, apart from it, the vocabulary, which only the tokenizer needs.
+The package's reader spends its time in the vocabulary's arrays, so what it found is kept: a small index (metadata and
+tensor table) and, apart from it, the vocabulary, which only the tokenizer needs.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _open_reader(path: Path) -> GGUFReader:
 
 def _metadata(reader: GGUFReader) -> dict[str, Value]:
     return {
-        key: typing.cast(Value, field.contents())
+        key: typing.cast("Value", field.contents())
         for key, field in reader.fields.items()
         if key not in _VOCABULARY and not key.startswith("GGUF.")
     }

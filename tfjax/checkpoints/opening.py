@@ -21,8 +21,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
     """Opens a Hugging Face safetensors directory or a GGUF file. Reads metadata only.
 
     Raises:
-        CheckpointError: the model is absent, incomplete, damaged, unsupported or unreadable; the message says which file
-            and what to do.
+        CheckpointError: the model is absent, incomplete, damaged, unsupported or unreadable; the message says which
+            file and what to do.
     """
     file = model_file(path)
     return _open_directory(path) if file is None else _open_gguf(file)

@@ -34,7 +34,7 @@ class SafetensorsFiles:
         """Reads headers only.
 
         Raises:
-            CheckpointError: no safetensors, a shard that is missing, truncated or unreadable, or lacks an indexed tensor.
+            CheckpointError: no safetensors, or a shard that is missing, damaged, unreadable or lacks an indexed tensor.
         """
         self._directory = directory
         self._files = {name: _open(directory / name) for name in _shard_names(directory)}
