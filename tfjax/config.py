@@ -1,0 +1,246 @@
+"""What a server is told at its start. Flags, environment variables, help and limits are all read from these fields."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfjax.api_keys import read_api_keys
+from tfjax.kinds import Choice, HostName, Integer, Number, Origin, Text
+from tfjax.options import MASK, ConfigError, check_values, options, setting
+
+ENDPOINT = "endpoint"
+ACCESS = "access"
+MODEL = "model and memory"
+DRAFTS = "drafting"
+LIMITS = "limits"
+LOGGING = "logging"
+
+# What any command that runs a model takes; the other settings are the server's own.
+ENGINE_SETTINGS = ("model", "dtype", "context", "no_drafts", "draft_tokens", "offline")
+
+MIB = 1 << 20
+
+DTYPES = {
+    "auto": "auto",
+    "bfloat16": "bfloat16",
+    "float32": "float32",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "float": "float32",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeConfig:
+    """Settings of `tfjax serve`, checked when made.
+
+    Raises:
+        ConfigError: a value out of its limits, or a network address that would be open to others without a key.
+    """
+
+    model: str | None = setting(
+        None,
+        "--model",
+        kind=Text(),
+        group=MODEL,
+        help="directory of safetensors, GGUF file or hub id",
+        default_text="SmolLM2-135M-Instruct",
+        positional=True,
+    )
+    dtype: str = setting(
+        "auto",
+        "--dtype",
+        kind=Choice(DTYPES),
+        group=MODEL,
+        help="number format of weights and cache; auto is bfloat16, float32 takes twice the memory and is slower",
+    )
+    context: int | None = setting(
+        None,
+        "--context",
+        "--max-model-len",
+        kind=Integer(16, 1 << 24),
+        group=MODEL,
+        help="most tokens of one request, prompt and reply together; more takes more memory for each stream",
+        default_text="the model's own, cut to what memory holds",
+    )
+    parallel: int = setting(
+        4,
+        "--parallel",
+        "--max-num-seqs",
+        kind=Integer(1, 256),
+        group=MODEL,
+        help="requests generated at once; more are each slower and take more memory; others wait in the queue",
+    )
+    offline: bool = setting(
+        False,
+        "--offline",
+        group=MODEL,
+        help="use only files that are here already; a model that is not here is an error instead of a download",
+        off_flag="--no-offline",
+    )
+    no_drafts: bool = setting(
+        False,
+        "--no-drafts",
+        group=DRAFTS,
+        help="generate one token at a time; the tokens stay the same, repetitive text comes slower",
+        off_flag="--drafts",
+    )
+    draft_tokens: int = setting(
+        31,
+        "--draft-tokens",
+        "--num-draft-tokens",
+        kind=Integer(1, 63),
+        group=DRAFTS,
+        help="most drafts checked in one round of a stream; fewer cost less when wrong and gain less when right",
+    )
+    host: str = setting(
+        "127.0.0.1",
+        "--host",
+        kind=HostName(),
+        group=ENDPOINT,
+        help="address to listen on; one that other machines reach (0.0.0.0) needs --api-key or --insecure",
+    )
+    port: int = setting(
+        8080,
+        "--port",
+        kind=Integer(0, 65535),
+        group=ENDPOINT,
+        help="port to listen on; 0 takes a free one and prints it",
+    )
+    alias: tuple[str, ...] = setting(
+        (),
+        "--alias",
+        "--served-model-name",
+        kind=Text("NAME", longest=256),
+        group=ENDPOINT,
+        help="further name that requests may use for the model; the first is the one that replies carry",
+        default_text="the model's own name only",
+        repeat=True,
+    )
+    api_key: tuple[str, ...] = setting(
+        (),
+        "--api-key",
+        kind=Text("KEY", longest=512, visible_ascii=True),
+        group=ACCESS,
+        help="key that requests must bring; without one everybody who reaches the port is served",
+        repeat=True,
+        secret=True,
+    )
+    api_key_file: str | None = setting(
+        None,
+        "--api-key-file",
+        kind=Text("FILE"),
+        group=ACCESS,
+        help="file of keys, one a line, private to its owner; unlike --api-key not seen in the process list",
+    )
+    insecure: bool = setting(
+        False,
+        "--insecure",
+        group=ACCESS,
+        help="allow an address that other machines reach without a key; anybody on the network can then use the server",
+        off_flag="--no-insecure",
+    )
+    cors_origin: tuple[str, ...] = setting(
+        (),
+        "--cors-origin",
+        kind=Origin(),
+        group=ACCESS,
+        help="web page origin whose scripts may read replies; others are refused by the browser",
+        repeat=True,
+    )
+    allowed_host: tuple[str, ...] = setting(
+        (),
+        "--allowed-host",
+        kind=HostName("NAME"),
+        group=ACCESS,
+        help="further Host header to answer on a loopback address; others are refused, which stops DNS rebinding",
+        default_text="localhost and loopback addresses",
+        repeat=True,
+    )
+    max_body_bytes: int = setting(
+        4 * MIB,
+        "--max-body-bytes",
+        kind=Integer(1024, (64 * MIB) - 1, "BYTES"),
+        group=LIMITS,
+        help="longest request body; a longer one is answered 413, and each connection may hold that much memory",
+    )
+    max_queue: int = setting(
+        64,
+        "--max-queue",
+        kind=Integer(0, 65536),
+        group=LIMITS,
+        help="requests that may wait for a free stream; one more is answered 503",
+    )
+    queue_wait_s: float = setting(
+        300.0,
+        "--queue-wait-s",
+        kind=Number(0.001, 86400, "SECONDS"),
+        group=LIMITS,
+        help="longest wait in the queue; a request that waited longer is answered 503",
+    )
+    keep_alive_s: float = setting(
+        30.0,
+        "--keep-alive-s",
+        kind=Number(1, 3600, "SECONDS"),
+        group=LIMITS,
+        help="an idle connection is closed after that time; longer ones save reconnects and hold connections",
+    )
+    drain_s: float = setting(
+        30.0,
+        "--drain-s",
+        kind=Number(0, 3600, "SECONDS"),
+        group=LIMITS,
+        help="time that running replies get at a stop signal; what is not finished then is cut with an error",
+    )
+    log_format: str = setting(
+        "text",
+        "--log-format",
+        kind=Choice({"text": "text", "json": "json"}),
+        group=LOGGING,
+        help="text for people, json one object a line",
+    )
+    log_prompts: bool = setting(
+        False,
+        "--log-prompts",
+        group=LOGGING,
+        help="write prompts and replies to the log; without it no text of a request is stored anywhere",
+        off_flag="--no-log-prompts",
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        if not (is_loopback(self.host) or self.api_key or self.api_key_file or self.insecure):
+            raise ConfigError(
+                f"--host: {self.host!r} can be reached from other machines and no key is set; give --api-key KEY or "
+                "--api-key-file FILE, listen on 127.0.0.1, or accept everybody with --insecure"
+            )
+        if self.api_key_file is not None:
+            read_api_keys(Path(self.api_key_file))
+
+    def resolved(self) -> dict[str, Any]:
+        """All values by name, fit for JSON, secrets masked."""
+        values: dict[str, Any] = {}
+        for field, option in options(self):
+            value = getattr(self, field.name)
+            items = [MASK if option.secret else item for item in value] if option.repeat else value
+            values[field.name] = items
+        return values
+
+    def changed(self) -> dict[str, Any]:
+        """The values that are not the default, as `resolved` shows them."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return {name: value for name, value in self.resolved().items() if getattr(self, name) != defaults[name]}
+
+
+def is_loopback(host: str) -> bool:
+    """True when only this machine can reach the address. A name other than localhost counts as reachable."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
