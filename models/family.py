@@ -1,0 +1,38 @@
+"""What a model family declares, so that the rest of the program need not know it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from flax import nnx
+
+
+class Source(NamedTuple):
+    """A tensor of the checkpoint (Hugging Face name) and the shape that the config demands."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Family[Config]:
+    """One architecture.
+
+    Attributes:
+        architecture: `model_type` in config.json.
+        config_from_hf: reads config.json, strictly.
+        build: makes the module with placeholder parameters of the given dtype.
+        sources: parameter path -> checkpoint tensors laid end to end along the first axis.
+        empty_cache: (config, pages, page_rows, dtype) -> zeroed state.
+        cache_bytes_per_position: (config, dtype) -> bytes.
+    """
+
+    architecture: str
+    config_from_hf: Callable[[Mapping[str, Any]], Config]
+    build: Callable[[Config, jnp.dtype], nnx.Module]
+    sources: Callable[[Config], Mapping[str, tuple[Source, ...]]]
+    empty_cache: Callable[[Config, int, int, jnp.dtype], Any]
+    cache_bytes_per_position: Callable[[Config, jnp.dtype], int]

@@ -1,0 +1,64 @@
+"""One int32 matrix that carries everything the host says about a forward's rows, in a single transfer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+FIELDS: dict[str, Any] = {
+    # per row
+    "lane": np.int32,
+    "position": np.int32,
+    # per tile; the count stands in column 0
+    "tile_count": np.int32,
+    "tile_start": np.int32,
+    "tile_lane": np.int32,
+    "tile_last": np.int32,
+    # per draw
+    "draw_row": np.int32,
+    "temperature": np.float32,
+    "top_k": np.int32,
+    "top_p": np.float32,
+    "min_p": np.float32,
+    "seed_low": np.uint32,
+    "seed_high": np.uint32,
+    "presence": np.float32,
+    "frequency": np.float32,
+    "repetition": np.float32,
+    "prompt_end": np.int32,
+    "biased": np.int32,
+    "stops_banned": np.int32,
+    "logprobs": np.int32,
+}
+"""Field name -> dtype, one matrix row each."""
+
+NEUTRAL = {"top_p": 1.0, "repetition": 1.0}
+"""Values that padding draws need in order to ask for nothing; all other fields are neutral at 0."""
+
+
+class RowsBuffer:
+    """Host side: a fresh matrix for one forward, written by field.
+
+    `buffer["position"]` is a writable view of the field's row in its own dtype.
+    """
+
+    def __init__(self, columns: int):
+        self.matrix: NDArray[np.int32] = np.zeros((len(FIELDS), columns), np.int32)
+        self._row = {name: i for i, name in enumerate(FIELDS)}
+        for name, value in NEUTRAL.items():
+            self[name][:] = value
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.matrix[self._row[name]].view(FIELDS[name])
+
+
+def unpack(matrix: jax.Array) -> dict[str, jax.Array]:
+    """Device side: every field in its own dtype. Shapes: int32 [fields, columns] -> name: [columns]."""
+    return {
+        name: matrix[i] if dtype is np.int32 else jax.lax.bitcast_convert_type(matrix[i], jnp.dtype(dtype))
+        for i, (name, dtype) in enumerate(FIELDS.items())
+    }

@@ -1,0 +1,115 @@
+"""The jitted forward: flat rows in, draws out, one compiled program per bucket of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from tfjax.engine.rows_buffer import FIELDS, unpack
+from tfjax.kernels.draw import Drawn, DrawRules, LaneTables, draw
+from tfjax.kernels.matmul import rows_matmul
+from tfjax.kernels.paged_attention import Tiles
+from tfjax.models.rows import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Shapes of one compiled forward.
+
+    Attributes:
+        rows: rows that a forward of this bucket computes; fewer are padded.
+        draws: rows that may be drawn from (a prompt needs only its last).
+        tile_rows: rows that attention takes at a time from one lane.
+    """
+
+    rows: int
+    draws: int
+    tile_rows: int
+
+
+class State(NamedTuple):
+    """Everything on the device that a forward changes: the model's cache and the lanes' tables."""
+
+    cache: Any
+    tables: LaneTables
+
+
+class Step:
+    """A model's forward, compiled per bucket. Parameters are arguments, never constants of the program."""
+
+    def __init__(self, model: nnx.Module):
+        self.definition, parameters = nnx.split(model)
+        self.parameters, self._tree = jax.tree.flatten(parameters)
+        self._compiled: dict[Bucket, Any] = {}
+
+    def forward(
+        self, bucket: Bucket, parameters: Sequence[jax.Array], state: State, token: jax.Array, matrix: jax.Array,
+        page_table: jax.Array,
+    ) -> tuple[Drawn, jax.Array, State]:
+        """The traced function.
+
+        Shapes: token int32 [rows], matrix int32 [fields, rows] (see rows_buffer), page_table int32 [lanes, pages]
+        -> the draws and logits [draws, V] of the drawn rows, and the new state.
+        """
+        model: Any = nnx.merge(self.definition, jax.tree.unflatten(self._tree, parameters))
+        field = unpack(matrix)
+        token = jnp.maximum(token, 0)
+        tiles = Tiles(field["tile_count"][0], field["tile_start"], field["tile_lane"], field["tile_last"])
+        rows = Rows(token, field["lane"], field["position"], tiles, page_table)
+        hidden, cache = model(state.cache, rows, tile_rows=bucket.tile_rows)
+        tables = state.tables._replace(history=state.tables.history.at[rows.lane, rows.position].set(token))
+        drawn_row = field["draw_row"][: bucket.draws]
+        logits = rows_matmul(hidden[drawn_row], model.head_weight)
+        drawn = draw(logits, _rules(field, rows.position[drawn_row], bucket.draws), tables, rows.lane[drawn_row])
+        return drawn, logits, State(cache, tables)
+
+    def compile(self, bucket: Bucket, state: State, page_table: jax.Array) -> None:
+        """Compile one bucket ahead of its first use. Safe to call from several threads for different buckets."""
+        if bucket in self._compiled:
+            return
+        token = jax.ShapeDtypeStruct((bucket.rows,), jnp.int32)
+        matrix = jax.ShapeDtypeStruct((len(FIELDS), bucket.rows), jnp.int32)
+        self._compiled[bucket] = self.lower(bucket, state, token, matrix, page_table).compile()
+
+    def lower(self, bucket: Bucket, state: Any, token: Any, matrix: Any, page_table: Any) -> Any:
+        """The bucket's program before compilation; arguments may be abstract."""
+
+        def program(parameters: Any, state: State, token: Any, matrix: Any, page_table: Any) -> Any:
+            return self.forward(bucket, parameters, state, token, matrix, page_table)
+
+        return jax.jit(program, donate_argnums=1).lower(self.parameters, state, token, matrix, page_table)
+
+    def __call__(
+        self, bucket: Bucket, state: State, token: Any, matrix: Any, page_table: jax.Array
+    ) -> tuple[Drawn, jax.Array, State]:
+        """Queue one forward. `state` is donated: use the returned one from here on."""
+        result: tuple[Drawn, jax.Array, State] = self._compiled[bucket](
+            self.parameters, state, token, matrix, page_table
+        )
+        return result
+
+
+def _rules(field: dict[str, jax.Array], position: jax.Array, draws: int) -> DrawRules:
+    def of(name: str) -> jax.Array:
+        return field[name][:draws]
+
+    return DrawRules(
+        position=position + 1,
+        temperature=of("temperature"),
+        top_k=of("top_k"),
+        top_p=of("top_p"),
+        min_p=of("min_p"),
+        seed=jnp.stack([of("seed_low"), of("seed_high")], -1),
+        presence=of("presence"),
+        frequency=of("frequency"),
+        repetition=of("repetition"),
+        prompt_end=of("prompt_end"),
+        biased=of("biased") != 0,
+        stops_banned=of("stops_banned") != 0,
+        logprobs=of("logprobs") != 0,
+    )
