@@ -1,0 +1,101 @@
+"""What every command does at its edges: exit codes, error lines and progress on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tfjax.options import ConfigError
+
+OK = 0
+FAILED = 1
+USAGE = 2
+CANCELLED = 130
+
+
+class CommandError(Exception):
+    """A command that cannot do its work. The message is all that the user needs; no traceback is shown."""
+
+
+def run_command(name: str, action: Callable[[], int]) -> int:
+    """Runs a command and turns how it ended into an exit code: 0 fine, 1 failed, 2 usage, 130 cancelled.
+
+    An error that nobody foresaw keeps its traceback.
+    """
+    try:
+        return action()
+    except ConfigError as error:
+        return _fail(name, error, USAGE)
+    except (CommandError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            return _reader_left()
+        return _fail(name, error, FAILED)
+    except KeyboardInterrupt:
+        return CANCELLED
+    except ValueError as error:
+        if not _is_checkpoint_error(error):
+            raise
+        return _fail(name, error, FAILED)
+
+
+def _fail(name: str, error: Exception, code: int) -> int:
+    print(f"{name}: error: {error}", file=sys.stderr)
+    return code
+
+
+def _reader_left() -> int:
+    # Python flushes stdout once more at exit and would complain there.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
+
+
+def _is_checkpoint_error(error: ValueError) -> bool:
+    # Looked up, not imported: where it was never imported, it cannot have been raised.
+    module = sys.modules.get("tfjax.checkpoints.errors")
+    return module is not None and isinstance(error, module.CheckpointError)
+
+
+class PhaseLines:
+    """Progress as one plain line per phase: its name when it starts, its seconds when it is over.
+
+    Used as a callable (phase, fraction done).
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._phase: str | None = None
+        self._since = 0.0
+
+    def __call__(self, phase: str, fraction: float) -> None:
+        if phase != self._phase:
+            self.close()
+            self._phase, self._since = phase, self._clock()
+            print(f"tfjax: {phase}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Ends the last phase."""
+        if self._phase is not None:
+            print(f"tfjax: {self._phase} took {self._clock() - self._since:.1f} s", file=sys.stderr, flush=True)
+            self._phase = None
+
+
+@contextmanager
+def progress_on_stderr() -> Iterator[Callable[[str, float], None]]:
+    """Progress for the commands that wait for a model: a bar on a terminal, plain lines elsewhere."""
+    if not sys.stderr.isatty():
+        lines = PhaseLines()
+        try:
+            yield lines
+        finally:
+            lines.close()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("starting", total=1.0)
+        yield lambda phase, fraction: bars.update(task, description=phase, completed=fraction)
