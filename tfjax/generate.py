@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NAME = "tfjax generate"
 
 # Flag without dashes -> (what it takes, default, help). The names are those of the fields of a request.
-SAMPLING: Mapping[str, tuple[Kind[int] | Kind[float], float | None, str]] = {
+SAMPLING: Mapping[str, tuple[Kind[int] | Kind[float], float, str]] = {
     "max_tokens": (Integer(1, 1 << 24), 256, "most tokens to generate"),
     "temperature": (Number(0, 100), 0.0, "0 takes the most likely token each time; higher is more varied"),
     "top_k": (Integer(0, 1 << 24), 0, "draw from that many most likely tokens; 0 is off"),
@@ -68,7 +68,7 @@ def sampling_values(arguments: argparse.Namespace) -> dict[str, float]:
     Raises:
         ConfigError: a value out of its limits.
     """
-    values = {}
+    values: dict[str, float] = {}
     for name, (kind, default, _) in SAMPLING.items():
         text = getattr(arguments, name, None)
         try:

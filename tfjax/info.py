@@ -1,4 +1,7 @@
-"""`tfjax info`: what a model is, how many parameters it has and what memory it takes. Reads no weights and imports no jax."""
+"""`tfjax info`: what a model is, how many parameters it has and what memory it takes.
+
+Reads no weights and imports no jax.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ class ConfigError(ValueError):
 class Kind[T](Protocol):
     """What values a setting takes. Both methods raise ValueError with what follows the value in the message."""
 
-    metavar: str | None
+    @property
+    def metavar(self) -> str | None:
+        """How the help names the value; None names it after the setting."""
 
     def parse(self, text: str) -> T:
         """The value written as `text`."""

@@ -1,0 +1,137 @@
+"""`tfjax doctor`: versions, jax plugins, devices, caches, default model and a short self-test of the arithmetic."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from importlib import metadata, util
+from pathlib import Path
+
+from tfjax import __version__
+from tfjax.findings import Finding
+from tfjax.jax_plugins import advise, installed_plugins, probe_devices
+from tfjax.terminal import FAILED, OK, run_command
+
+NAME = "tfjax doctor"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `tfjax doctor`."""
+    result = argparse.ArgumentParser(
+        prog=NAME,
+        description="Check versions, jax plugins, devices, caches, the default model and the arithmetic.",
+        epilog="Exit code 1 when something would keep tfjax from working.",
+        allow_abbrev=False,
+    )
+    result.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    result.add_argument("--version", action="version", version=f"tfjax {__version__}")
+    return result
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the findings and returns the exit code."""
+    arguments = parser().parse_args(argv)
+    return run_command(NAME, lambda: _doctor(as_json=arguments.json))
+
+
+def _doctor(*, as_json: bool) -> int:
+    findings = []
+    for finding in examine():
+        findings.append(finding)
+        if not as_json:
+            print(_line(finding), flush=True)
+    healthy = all(finding.state != "failed" for finding in findings)
+    if as_json:
+        print(json.dumps({"ok": healthy, "findings": [asdict(finding) for finding in findings]}, indent=2))
+    return OK if healthy else FAILED
+
+
+def _line(finding: Finding) -> str:
+    remedy = f"\n{'':10}{finding.remedy}" if finding.remedy else ""
+    return f"{finding.state:8}  {finding.what}: {finding.found}{remedy}"
+
+
+def examine() -> Iterator[Finding]:
+    """Looks at everything, cheap things first."""
+    yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield from packages()
+    yield from advise(installed_plugins())
+    runs = True
+    for finding in probe_devices():
+        runs = runs and finding.state != "failed"
+        yield finding
+    yield from caches()
+    yield default_model()
+    if runs:
+        yield self_test()
+
+
+def packages() -> Iterator[Finding]:
+    """tfjax's own requirements against what is installed."""
+    from packaging.requirements import Requirement
+
+    versions = [f"tfjax {__version__}"]
+    for text in metadata.requires("tfjax") or ():
+        requirement = Requirement(text)
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            version = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            yield Finding(requirement.name, "failed", "not installed", f"pip install '{requirement}'")
+            continue
+        versions.append(f"{requirement.name} {version}")
+        if not requirement.specifier.contains(version, prereleases=True):
+            wanted = f"{version}, needs {requirement.specifier}"
+            yield Finding(requirement.name, "failed", wanted, f"pip install '{requirement}'")
+    yield Finding("packages", "ok", ", ".join(versions))
+
+
+def caches() -> Iterator[Finding]:
+    """The directories that make starts fast."""
+    from tfjax.checkpoints.cache import cache_home
+
+    home = cache_home()
+    place = next(path for path in (home, *home.parents) if path.exists())
+    if not os.access(place, os.W_OK | os.X_OK):
+        remedy = "Make it writable, or set XDG_CACHE_HOME to a directory that is."
+        yield Finding("cache", "warning", f"{home} cannot be written, so each start compiles and reads again", remedy)
+        return
+    size = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
+    yield Finding("cache", "ok", f"{home}, {size / 2**20:.1f} MiB")
+
+
+def default_model() -> Finding:
+    """Whether `tfjax serve` without a model finds one here."""
+    from tfjax.checkpoints import CheckpointError
+    from tfjax.checkpoints.resolve import resolve_model
+
+    try:
+        path: Path = resolve_model(None, offline=True, progress=lambda phase, fraction: None)
+    except CheckpointError as error:
+        return Finding("default model", "warning", "not here; the first start would fetch it", str(error))
+    return Finding("default model", "ok", str(path))
+
+
+def self_test() -> Finding:
+    """The engine's own probe: every number of rows has to give the bits of single rows."""
+    if util.find_spec("tfjax.engine.probe") is None:
+        return Finding("arithmetic", "warning", "this build has no self-test")
+    from tfjax.runtime import prepare_runtime
+
+    if "jax" not in sys.modules:
+        prepare_runtime()
+    from tfjax.engine.probe import self_test as probe
+
+    report = probe()
+    remedy = None if report.passed else "Report it with this output; tfjax refuses to serve on this device."
+    return Finding("arithmetic", "ok" if report.passed else "failed", report.text, remedy)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
