@@ -1,1 +1,1 @@
-"""The OpenAI-compatible HTTP server."""
+"""The HTTP server: OpenAI routes over one engine."""

@@ -1,0 +1,153 @@
+"""What is really counted, as Prometheus metrics: `tfjax:` names, and vLLM's names with the same values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from tfjax.engine.api import Finished
+from tfjax.server.port import EnginePort
+
+OWN = "tfjax:"
+ALIAS = "vllm:"
+ALIASED = (
+    "num_requests_running",
+    "num_requests_waiting",
+    "kv_cache_usage_perc",
+    "prompt_tokens",
+    "generation_tokens",
+    "request_success",
+    "time_to_first_token_seconds",
+    "inter_token_latency_seconds",
+    "e2e_request_latency_seconds",
+    "request_queue_time_seconds",
+    "request_prefill_time_seconds",
+    "request_decode_time_seconds",
+    "spec_decode_num_drafts",
+    "spec_decode_num_draft_tokens",
+    "spec_decode_num_accepted_tokens",
+    "spec_decode_num_accepted_tokens_per_pos",
+)
+_LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_TOKEN_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 5.0)
+
+
+class _EngineGauges(Collector):
+    """The engine's own counters, read when they are asked for."""
+
+    def __init__(self, engine: Callable[[], EnginePort | None]) -> None:
+        self._engine = engine
+
+    def collect(self) -> Iterator[Metric]:
+        engine = self._engine()
+        if engine is None:
+            return
+        status = engine.status()
+        values: dict[str, float] = dict(engine.metrics())
+        values |= {"num_requests_running": status.running, "num_requests_waiting": status.waiting}
+        for name, value in sorted(values.items()):
+            family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            metric = family(OWN + name, f"{name.replace('_', ' ')}, as the engine counts it", labels=("model_name",))
+            metric.add_metric((engine.model_id,), value)
+            yield metric
+
+
+class _Aliases(Collector):
+    """Repeats metrics under vLLM's prefix; equal by construction, for both come from one scrape."""
+
+    def __init__(self, source: CollectorRegistry) -> None:
+        self._source = source
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._source.collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+            name = metric.name.removeprefix(OWN)
+            if name in ALIASED:
+                alias = Metric(ALIAS + name, metric.documentation, metric.type)
+                alias.samples = [
+                    Sample(ALIAS + s.name.removeprefix(OWN), s.labels, s.value, s.timestamp, s.exemplar)
+                    for s in metric.samples
+                ]
+                yield alias
+
+
+class ServerMetrics:
+    """Counts requests and tokens. Accepted means kept and emitted to a client."""
+
+    def __init__(self, engine: Callable[[], EnginePort | None]) -> None:
+        self._engine = engine
+        source = CollectorRegistry(auto_describe=False)
+        source.register(_EngineGauges(engine))
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_Aliases(source))
+        self._make(source)
+
+    def _make(self, source: CollectorRegistry) -> None:
+        model = ("model_name",)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(OWN + name, text, model + labels, registry=source)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...] = _LATENCY_S) -> Histogram:
+            return Histogram(OWN + name, text, model, registry=source, buckets=buckets)
+
+        self._prompt = counter("prompt_tokens", "prompt tokens of finished replies")
+        self._generated = counter("generation_tokens", "generated tokens")
+        self._success = counter("request_success", "finished replies", "finished_reason")
+        self._ttft = histogram("time_to_first_token_seconds", "from arrival to the first token")
+        self._itl = histogram("inter_token_latency_seconds", "between tokens of one reply", _TOKEN_S)
+        self._e2e = histogram("e2e_request_latency_seconds", "from arrival to the last token")
+        self._queue = histogram("request_queue_time_seconds", "waiting for a lane")
+        self._prefill = histogram("request_prefill_time_seconds", "reading the prompt")
+        self._decode = histogram("request_decode_time_seconds", "from the first token to the last")
+        self._drafts = counter("spec_decode_num_drafts", "rounds that verified drafts")
+        self._drafted = counter("spec_decode_num_draft_tokens", "drafts verified")
+        self._accepted = counter("spec_decode_num_accepted_tokens", "drafts kept and emitted")
+        self._accepted_at = counter(
+            "spec_decode_num_accepted_tokens_per_pos", "drafts kept and emitted, by place in the draft", "position"
+        )
+        self._gone = counter("client_disconnections", "clients that left before their reply was complete")
+        self._rejected = counter("rejected", "requests refused before generation", "reason")
+
+    def tokens(self, count: int, gap_s: float | None) -> None:
+        """`count` tokens of one choice arrived in one round, `gap_s` after that choice's last ones."""
+        model = self._model()
+        self._generated.labels(model).inc(count)
+        if gap_s is not None:
+            latency = self._itl.labels(model)
+            for _ in range(count):
+                latency.observe(gap_s / count)
+
+    def choice_finished(self, event: Finished, e2e_s: float) -> None:
+        model, stats = self._model(), event.stats
+        self._success.labels(model, event.reason).inc()
+        self._prompt.labels(model).inc(stats.prompt_tokens)
+        self._ttft.labels(model).observe(stats.ttft_ms / 1000)
+        self._e2e.labels(model).observe(e2e_s)
+        self._queue.labels(model).observe(stats.queue_ms / 1000)
+        self._prefill.labels(model).observe(stats.prefill_ms / 1000)
+        self._decode.labels(model).observe(stats.decode_ms / 1000)
+        self._drafts.labels(model).inc(stats.drafted_rounds)
+        self._drafted.labels(model).inc(stats.drafted)
+        self._accepted.labels(model).inc(stats.accepted)
+        for position, count in enumerate(stats.accepted_per_position):
+            self._accepted_at.labels(model, str(position)).inc(count)
+
+    def disconnected(self) -> None:
+        self._gone.labels(self._model()).inc()
+
+    def rejected(self, reason: str) -> None:
+        self._rejected.labels(self._model(), reason).inc()
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+    def _model(self) -> str:
+        engine = self._engine()
+        return engine.model_id if engine is not None else ""

@@ -1,0 +1,130 @@
+"""The server's state: loading, ready, draining or failed; and the replies in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tfjax.config import ServeConfig
+from tfjax.server import schemas
+from tfjax.server.errors import ApiError, unavailable
+from tfjax.server.fields import RULES
+from tfjax.server.jsonbody import MAX_DEPTH
+from tfjax.server.metrics import ServerMetrics
+from tfjax.server.model import Model, model_of
+from tfjax.server.port import EnginePort
+from tfjax.server.replies import Health
+from tfjax.server.reply import Reply
+from tfjax.server.workers import Workers
+
+PING_S = 15.0
+
+
+class Service:
+    """What all routes share. It belongs to the event loop's thread, but for `progress`, which the loading thread calls."""
+
+    def __init__(self, config: ServeConfig, engine: EnginePort | None = None, *, ping_s: float = PING_S) -> None:
+        self.config = config
+        self._model = None if engine is None else model_of(engine, config.alias)
+        self.metrics = ServerMetrics(lambda: self.engine)
+        self.workers = Workers()
+        self.ping_s = ping_s
+        self.phase = "starting"
+        self.fraction = 0.0
+        self.failed: str | None = None
+        self.draining = False
+        self.created = int(time.time())
+        self._live: set[Reply] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def progress(self, phase: str, fraction: float) -> None:
+        """How far loading is; any thread."""
+        self.phase, self.fraction = phase, fraction
+
+    def ready_model(self) -> Model:
+        """The model, or 503 with the reason why there is none."""
+        model = self._model
+        if self.draining:
+            raise unavailable("The server is stopping and takes no new requests.", "stopping")
+        if model is None:
+            text = f"The model is loading ({self.phase}, {self.fraction:.0%}); try again."
+            raise unavailable(text, "loading", retry_after_s=2)
+        if self.failed is not None or model.engine.status().failed is not None:
+            raise unavailable("The engine has failed; the server's log says why.", "engine_failed", retry_after_s=30)
+        return model
+
+    @property
+    def engine(self) -> EnginePort | None:
+        return None if self._model is None else self._model.engine
+
+    def loaded(self, model: Model) -> None:
+        """From now on requests are served."""
+        self._model = model
+
+    def described(self) -> dict[str, object]:
+        """The server's own part of /capabilities."""
+        return {
+            "in_flight": self.in_flight,
+            "ping_s": self.ping_s,
+            "limits": {
+                "n": schemas.MAX_CHOICES,
+                "stop": schemas.MAX_STOPS,
+                "stop_chars": schemas.MAX_STOP_CHARS,
+                "top_logprobs": schemas.MAX_TOP_LOGPROBS,
+                "logit_bias": schemas.MAX_BIAS,
+                "messages": schemas.MAX_MESSAGES,
+                "json_depth": MAX_DEPTH,
+            },
+            "refused_fields": sorted(RULES),
+        }
+
+    def health(self) -> tuple[int, Health]:
+        """HTTP status and body of /health."""
+        if self.failed is not None:
+            return 503, Health("failed", self.phase, self.fraction, reason=self.failed)
+        if self.engine is None:
+            return 503, Health("loading", self.phase, self.fraction)
+        status = self.engine.status()
+        counts = {"running": status.running, "waiting": status.waiting}
+        if status.failed is not None:
+            return 503, Health("failed", status.phase, status.fraction, reason="The engine has failed.", **counts)
+        if self.draining:
+            return 503, Health("draining", status.phase, status.fraction, **counts)
+        if not status.ready:
+            return 503, Health("loading", status.phase, status.fraction, **counts)
+        return 200, Health("ok", status.phase, status.fraction, **counts)
+
+    @contextmanager
+    def serving(self, reply: Reply) -> Iterator[None]:
+        """Counts `reply` as in flight, so that a drain waits for it and a stop can end it."""
+        self._live.add(reply)
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._live.discard(reply)
+            if not self._live:
+                self._idle.set()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._live)
+
+    async def idle(self, timeout_s: float) -> bool:
+        """Waits until nothing is in flight; False when `timeout_s` ran out first."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def cut(self) -> None:
+        """Ends all replies in flight with an error."""
+        for reply in list(self._live):
+            reply.fail(
+                ApiError(503, "The server stopped before the reply was complete.", "server_error", code="stopped")
+            )
