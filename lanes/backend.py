@@ -40,7 +40,11 @@ class Backend(Protocol):
         """Wait for a forward's results, one per window, in order."""
 
     def keep(self, windows: Sequence[Window], kept: Sequence[int]) -> None:
-        """Commit the first `kept[i]` rows of each window and forget the rest."""
+        """Commit the first `kept[i]` rows of each window and forget the rest.
+
+        Called once for each verified window, before its stream's next one is verified; not for those of a forward that
+        failed. A stream that runs ahead commits its one-row window before it is read. 0 drops a window, maybe unread.
+        """
 
     def release(self, stream: Stream) -> None:
-        """Give the stream's lane back."""
+        """Give the stream's lane back, whatever state it is in."""

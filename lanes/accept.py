@@ -1,0 +1,22 @@
+"""The accept rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfjax.lanes.window import Window
+
+
+def accept(window: Window, draws: Sequence[int]) -> list[int]:
+    """The tokens that a window yields: its drafts while each is the target's own draw there, then the next draw.
+
+    Forced rows count as matching whatever was drawn. As many rows of the window are kept as tokens are returned: the
+    pending token's row and those of the matching drafts.
+    """
+    tokens: list[int] = []
+    for row, draft in enumerate(window.drafts):
+        if row >= window.forced and draft != draws[row]:
+            break
+        tokens.append(draft)
+    tokens.append(draws[len(tokens)])
+    return tokens

@@ -1,0 +1,76 @@
+"""Which stream holds which pages, and who waits when they are short."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfjax.lanes.pages import PagePool
+from tfjax.lanes.stream import Stream
+
+
+class Memory:
+    """Gives streams pages ahead of need: for the prompt and at most the next `growth_rows` positions.
+
+    When pages run short the older stream goes first: the newest ones give back what they hold in advance, and a stream
+    that cannot place its next row is paused with its state kept.
+    """
+
+    def __init__(self, pool: PagePool, growth_rows: int) -> None:
+        self.pool = pool
+        self._growth_rows = growth_rows
+
+    def begin(self, stream: Stream) -> bool:
+        """Take pages for the prompt and the first growth; False (and nothing taken) where they are not free."""
+        count = self.pool.pages_for(self._wanted_rows(stream))
+        if count > self.pool.free:
+            return False
+        stream.pages = self.pool.take(count)
+        return True
+
+    def secure(self, streams: Sequence[Stream]) -> bool:
+        """Give every stream, oldest first, pages for its next round, or pause it. False where all had to be paused."""
+        for index, stream in enumerate(streams):
+            stream.paused = not (self._extend(stream) or self._extend_from(stream, streams[:index:-1]))
+        return any(not stream.paused for stream in streams)
+
+    def rows(self, stream: Stream) -> int:
+        """Positions that the stream's pages hold."""
+        return len(stream.pages) * self.pool.page_rows
+
+    def shortage(self, streams: int) -> str:
+        """Says that no stream can go on."""
+        return f"the cache is full: {self.pool.size} pages of {self.pool.page_rows} tokens for {streams} requests"
+
+    def end(self, stream: Stream) -> None:
+        """Take all pages back."""
+        self.pool.give_back(stream.pages)
+        stream.pages = []
+
+    def _extend(self, stream: Stream) -> bool:
+        """Make sure that the stream can place its next fixed rows, with growth to spare where pages are free."""
+        needed = self.pool.pages_for(min(stream.limit, _held_rows(stream) + 1 + len(stream.forced)))
+        if needed <= len(stream.pages):
+            return True
+        if needed - len(stream.pages) > self.pool.free:
+            return False
+        wanted = self.pool.pages_for(self._wanted_rows(stream))
+        stream.pages += self.pool.take(min(max(wanted, needed) - len(stream.pages), self.pool.free))
+        return True
+
+    def _extend_from(self, stream: Stream, newer: Sequence[Stream]) -> bool:
+        """The same, with what newer streams hold in advance; `newer` comes newest first."""
+        for other in newer:
+            keep = self.pool.pages_for(_held_rows(other))
+            self.pool.give_back(other.pages[keep:])
+            del other.pages[keep:]
+            if self._extend(stream):
+                return True
+        return False
+
+    def _wanted_rows(self, stream: Stream) -> int:
+        return min(stream.limit, _held_rows(stream) + self._growth_rows)
+
+
+def _held_rows(stream: Stream) -> int:
+    """Positions that must stay: the prompt's, and every committed one."""
+    return max(len(stream.request.prompt), stream.cache_length)

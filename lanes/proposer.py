@@ -1,0 +1,110 @@
+"""Where drafts come from: the seam between the loop and whatever guesses the next tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+from tfjax.lanes.containment import Contained
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Guessed next tokens of one stream.
+
+    Attributes:
+        tokens: the drafts, in order.
+        chances: for each, the chance that it and all before it land.
+    """
+
+    tokens: tuple[int, ...] = ()
+    chances: tuple[float, ...] = ()
+
+
+NOTHING = Proposal()
+
+
+class Proposer(Protocol):
+    """Guesses the next tokens of one stream. The loop asks once a round and then says what came of it."""
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Take tokens that no round emitted: the prompt in pieces, and the first of the reply."""
+
+    def propose(self, most: int) -> Proposal:
+        """Guess at most `most` tokens after all that was taken (maybe fewer, maybe none)."""
+
+    def pass_unread(self) -> bool:
+        """Whether `propose` would guess nothing after one more token, whichever it is.
+
+        True counts as having asked: the loop then makes that round without asking.
+        """
+
+    def observe(self, tokens: Sequence[int], drafted: int, alone: bool) -> None:
+        """Take the tokens that a round emitted.
+
+        The first `drafted` tokens of the last proposal were verified in it (0: the loop had no use for them). `alone`
+        says that no other stream shared the round.
+        """
+
+
+class Silent:
+    """Proposes nothing."""
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        pass
+
+    def propose(self, most: int) -> Proposal:
+        return NOTHING
+
+    def pass_unread(self) -> bool:
+        return True
+
+    def observe(self, tokens: Sequence[int], drafted: int, alone: bool) -> None:
+        pass
+
+
+class CheckedProposer:
+    """A proposer that cannot do harm: impossible drafts are dropped, and one that raises is silenced."""
+
+    def __init__(self, proposer: Proposer, vocab_size: int, stop_ids: frozenset[int]) -> None:
+        self._proposer = proposer
+        self._vocab_size = vocab_size
+        self._stop_ids = stop_ids
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        with self._contained():
+            self._proposer.extend(tokens)
+
+    def propose(self, most: int) -> Proposal:
+        with self._contained():
+            proposal = self._proposer.propose(most)
+            return self._possible(proposal, most) if proposal.tokens else NOTHING
+        return NOTHING
+
+    def pass_unread(self) -> bool:
+        with self._contained():
+            return self._proposer.pass_unread()
+        return True
+
+    def observe(self, tokens: Sequence[int], drafted: int, alone: bool) -> None:
+        with self._contained():
+            self._proposer.observe(tokens, drafted, alone)
+
+    def _possible(self, proposal: Proposal, most: int) -> Proposal:
+        """The drafts up to the first that is no token, ending with the first that would end the reply."""
+        usable = 0
+        for token in proposal.tokens[: max(0, most)]:
+            if not 0 <= token < self._vocab_size:
+                break
+            usable += 1
+            if token in self._stop_ids:
+                break
+        return Proposal(proposal.tokens[:usable], tuple(accumulate(proposal.chances[:usable], min)))
+
+    def _contained(self) -> Contained:
+        return Contained("a proposer", self._silence)
+
+    def _silence(self, _: Exception) -> None:
+        self._proposer = Silent()

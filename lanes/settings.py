@@ -1,0 +1,42 @@
+"""The loop's numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the loop is told once.
+
+    Attributes:
+        lanes: streams that the backend holds at once.
+        context: most positions of one request, prompt and reply.
+        pages: cache pages of all lanes together.
+        page_rows: positions of one page.
+        vocab_size: token ids are below this.
+        growth_rows: positions that a stream holds pages for in advance.
+        batch_streams: most streams of one round.
+        batch_rows: most fixed rows (pending and forced tokens) of one round.
+        draft_tokens: most drafts of one window; 0 turns drafts off.
+        first_width: drafts of a first copy, and of any window while no width has been timed.
+        run_ahead: queue a lone plain stream's next forward before its last token is read.
+    """
+
+    lanes: int
+    context: int
+    pages: int
+    page_rows: int
+    vocab_size: int
+    growth_rows: int = 2048
+    batch_streams: int = 32
+    batch_rows: int = 32
+    draft_tokens: int = 64
+    first_width: int = 1
+    run_ahead: bool = True
+
+    def __post_init__(self) -> None:
+        least = dict.fromkeys(self.__slots__, 1) | {"context": 2, "draft_tokens": 0, "run_ahead": 0}
+        for name, limit in least.items():
+            if getattr(self, name) < limit:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {limit}")

@@ -1,0 +1,400 @@
+"""Scripted models for tests: a backend with a real cache, drafters with known manners, a clock to be told the time."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfjax.lanes.proposer import NOTHING, Proposal
+from tfjax.lanes.stream import Request, Stream
+from tfjax.lanes.window import Result, Window
+
+VOCAB = 50
+EOS = 49
+
+Script = Callable[[Sequence[int], int], int]
+"""(context, prompt length) -> the next token. A pure function, so that one context always has one continuation."""
+
+
+# Scripts.
+
+
+def hashed(seed: int = 0, vocab: int = VOCAB - 1) -> Script:
+    """A token that depends on every token before it: any wrong row in the cache changes it."""
+    return lambda context, prompt: hash((seed, *context)) % vocab
+
+
+def listed(tokens: Sequence[int], seed: int = 0) -> Script:
+    """The given tokens, then hashed ones. A context that left the list is hashed too, so that a wrong row shows."""
+    after = hashed(seed)
+
+    def script(context: Sequence[int], prompt: int) -> int:
+        done = len(context) - prompt
+        on_list = done < len(tokens) and tuple(context[prompt:]) == tuple(tokens[:done])
+        return tokens[done] if on_list else after(context, prompt)
+
+    return script
+
+
+def looping(period: int, seed: int = 0, slip: int = 0) -> Script:
+    """Repeats the tokens `period` back; every `slip`-th place (where given) is hashed instead."""
+    fresh = hashed(seed)
+
+    def script(context: Sequence[int], prompt: int) -> int:
+        if len(context) < period or (slip and hash((seed, *context[-8:])) % slip == 0):
+            return fresh(context, prompt)
+        return context[-period]
+
+    return script
+
+
+def penalised(script: Script, limit: int = 2, min_tokens: int = 0) -> Script:
+    """A target with history: a token drawn `limit` times moves on to the next id; EOS is banned before `min_tokens`."""
+
+    def next_token(context: Sequence[int], prompt: int) -> int:
+        seen = Counter(context[prompt:])
+        token = script(context, prompt)
+        while seen[token] >= limit or (token == EOS and len(context) - prompt < min_tokens):
+            token = (token + 1) % VOCAB
+            if seen.total() >= limit * (VOCAB - 1):
+                break
+        return token
+
+    return next_token
+
+
+def serial(request: Request, context_limit: int = 1 << 30) -> tuple[list[int], str, list[Any]]:
+    """Tokens, finish reason and logprobs of a request by the plainest loop there is. The oracle of all lane tests."""
+    context = list(request.prompt)
+    tokens: list[int] = []
+    while True:
+        token = request.sampling(context, len(request.prompt))
+        tokens.append(token)
+        context.append(token)
+        reason = None
+        if token in request.stop_ids or (request.check is not None and request.check(token)):
+            reason = "stop"
+        elif len(tokens) == request.max_new or len(context) == context_limit:
+            reason = "length"
+        if reason:
+            return (
+                tokens,
+                reason,
+                [logprob_of(context[:end]) for end in range(len(request.prompt) + 1, len(context) + 1)],
+            )
+
+
+def logprob_of(context: Sequence[int]) -> tuple[int, int]:
+    """What the scripted backend reports for the last token: it depends on all that the row saw."""
+    return context[-1], hash(tuple(context))
+
+
+# Time.
+
+
+class FakeClock:
+    """Seconds that pass only when told."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def advance_ms(self, ms: float) -> None:
+        self.now_s += ms / 1000
+
+
+# The target.
+
+
+class BackendFailureError(RuntimeError):
+    """What a scripted backend raises where it was told to fail."""
+
+
+class BrokenContractError(BaseException):
+    """The loop called a stub as it must not. No Exception, so that the loop cannot contain it."""
+
+
+def require(true: bool, otherwise: str) -> None:
+    if not true:
+        raise BrokenContractError(otherwise)
+
+
+@dataclass(slots=True)
+class Lane:
+    """A lane of the scripted backend: committed length, windows that wait for their commit, the last draw."""
+
+    stream: Stream
+    committed: int = 0
+    uncommitted: list[Window] = field(default_factory=list)
+    last_draw: int | None = None
+    first: Result | None = None
+
+
+class ScriptedBackend:
+    """A target that reads its whole context from cache pages before each draw, and checks how it is called.
+
+    Rows are written to the page and place of their position; a draw sees exactly what lies there. So a row that is
+    stale, not rolled back, or another lane's changes what is drawn, as it would in a real model. The stream's
+    `request.sampling` is its script.
+
+    `fail_at` maps a method's name to the numbers of its calls (from 1) that raise. With a clock, a forward takes
+    `window_ms` of its width.
+    """
+
+    def __init__(
+        self,
+        *,
+        pages: int = 64,
+        page_rows: int = 4,
+        lanes: int = 32,
+        widths: Sequence[int] = (2, 4, 8, 16, 32, 64),
+        window_ms: Mapping[int, float] | None = None,
+        chunk_rows: Sequence[int] = (4, 16),
+        clock: FakeClock | None = None,
+        fail_at: Mapping[str, set[int]] | None = None,
+        logprobs: bool = True,
+    ) -> None:
+        self.widths = widths
+        self.window_ms: Mapping[int, float] = window_ms or {}
+        self.chunk_rows = chunk_rows
+        self.page_rows = page_rows
+        self.cells = [[-1] * page_rows for _ in range(pages)]
+        self.lanes: dict[int, Lane] = {}
+        self.most_lanes = lanes
+        self.clock = clock
+        self.fail_at = fail_at or {}
+        self.logprobs = logprobs
+        self.calls: Counter[str] = Counter()
+        self.forwards: list[tuple[Window, ...]] = []
+        self.chunks: list[tuple[str, int, int]] = []
+        self._unread: dict[int, list[Result]] = {}
+
+    # The protocol.
+
+    def prefill_begin(self, stream: Stream) -> None:
+        self._call("prefill_begin")
+        require(0 <= stream.lane < self.most_lanes, "lane outside the backend")
+        require(stream.lane not in self.lanes, "lane taken twice")
+        self.lanes[stream.lane] = Lane(stream)
+
+    def prefill_step(self, stream: Stream, start: int, stop: int) -> None:
+        self._call("prefill_step")
+        lane = self._lane(stream)
+        require(lane.committed == start < stop <= len(stream.request.prompt), "chunk out of order")
+        require(stop - start <= self.chunk_rows[-1], "chunk too long")
+        self.chunks.append((stream.request.id, start, stop))
+        self._write(stream, start, stream.request.prompt[start:stop])
+        lane.committed = stop
+        if stop == len(stream.request.prompt):
+            lane.first = self._draw(stream, stop - 1, 1)
+        self._take_time(stop - start)
+
+    def first(self, stream: Stream) -> Result:
+        self._call("first")
+        lane = self._lane(stream)
+        if lane.first is None:
+            raise BrokenContractError("prompt not whole")
+        lane.last_draw = lane.first.draws[0]
+        return lane.first
+
+    def verify(self, windows: Sequence[Window]) -> int:
+        self._call("verify")
+        self._check_forward(windows)
+        results = []
+        for window in windows:
+            lane = self._lane(window.stream)
+            pending = lane.last_draw if window.pending is None else window.pending
+            if pending is None:
+                raise BrokenContractError("pending token on no device")
+            self._write(window.stream, window.position, (pending, *window.drafts))
+            result = self._draw(window.stream, window.position, window.rows)
+            lane.last_draw = result.draws[-1] if window.rows == 1 else None
+            lane.uncommitted.append(window)
+            results.append(result)
+        self.forwards.append(tuple(windows))
+        ticket = len(self.forwards)
+        self._unread[ticket] = results
+        return ticket
+
+    def read(self, ticket: int) -> Sequence[Result]:
+        self._call("read")
+        self._take_time(sum(window.rows for window in self.forwards[ticket - 1]))
+        return self._unread.pop(ticket)
+
+    def keep(self, windows: Sequence[Window], kept: Sequence[int]) -> None:
+        self._call("keep")
+        for window, count in zip(windows, kept, strict=True):
+            lane = self._lane(window.stream)
+            require(bool(lane.uncommitted), "kept a window that was not verified")
+            require(lane.uncommitted.pop(0) is window, "kept another window than verified")
+            require(0 <= count <= window.rows, "kept more rows than verified")
+            require(window.position == lane.committed, "kept rows out of order")
+            lane.committed += count
+
+    def release(self, stream: Stream) -> None:
+        self._call("release")
+        if stream.lane in self.lanes and self.lanes[stream.lane].stream is stream:
+            del self.lanes[stream.lane]
+
+    # What tests look at.
+
+    def state_probe(self, stream: Stream) -> tuple[int, ...]:
+        """The tokens that the cache holds as committed for a stream."""
+        return self._read_back(stream, self._lane(stream).committed)
+
+    @property
+    def draft_windows(self) -> list[tuple[str, int, tuple[int, ...]]]:
+        """(request id, position, drafts) of every window with drafts, in order."""
+        return [(w.stream.request.id, w.position, w.drafts) for windows in self.forwards for w in windows if w.drafts]
+
+    # How it works.
+
+    def _call(self, name: str) -> None:
+        self.calls[name] += 1
+        if self.calls[name] in self.fail_at.get(name, ()):
+            raise BackendFailureError(f"{name} call {self.calls[name]}")
+
+    def _lane(self, stream: Stream) -> Lane:
+        require(stream.lane in self.lanes, "lane used before it was taken")
+        require(self.lanes[stream.lane].stream is stream, "lane used by a stream that does not hold it")
+        return self.lanes[stream.lane]
+
+    def _check_forward(self, windows: Sequence[Window]) -> None:
+        require(windows, "empty forward")
+        require(sum(window.rows for window in windows) <= self.widths[-1], "wider than the widest forward")
+        streams = [window.stream for window in windows]
+        require(len(set(streams)) == len(streams), "a stream twice in one forward")
+        for window in windows:
+            lane = self._lane(window.stream)
+            require(not lane.uncommitted, "next window before the last one was committed")
+            require(window.position == lane.committed, "window at another position than the cache's end")
+            require(
+                all(0 <= token < VOCAB for token in window.drafts), "an id outside the vocabulary reached the device"
+            )
+            require(window.forced <= len(window.drafts), "more forced rows than rows")
+        held = [page for lane in self.lanes.values() for page in lane.stream.pages]
+        require(len(set(held)) == len(held), "a page held twice")
+
+    def _write(self, stream: Stream, position: int, tokens: Sequence[int]) -> None:
+        require(position + len(tokens) <= len(stream.pages) * self.page_rows, "row without a page")
+        for place, token in enumerate(tokens, start=position):
+            self.cells[stream.pages[place // self.page_rows]][place % self.page_rows] = token
+
+    def _read_back(self, stream: Stream, length: int) -> tuple[int, ...]:
+        tokens: list[int] = []
+        for page in stream.pages[: -(-length // self.page_rows)]:
+            tokens += self.cells[page]
+        return tuple(tokens[:length])
+
+    def _draw(self, stream: Stream, position: int, rows: int) -> Result:
+        seen = self._read_back(stream, position + rows)
+        prompt = len(stream.request.prompt)
+        draws = [stream.request.sampling(seen[:end], prompt) for end in range(position + 1, position + rows + 1)]
+        if not self.logprobs:
+            return Result(draws)
+        return Result(draws, [logprob_of((*seen[: position + 1 + row], draw)) for row, draw in enumerate(draws)])
+
+    def _take_time(self, rows: int) -> None:
+        if self.clock is not None and self.window_ms:
+            width = next((width for width in self.widths if width >= rows), self.widths[-1])
+            self.clock.advance_ms(self.window_ms[width])
+
+
+# Drafters.
+
+
+class ScriptedProposer:
+    """Knows the target's script, and uses it in one of these manners.
+
+    perfect: always right. wrong: never. mixed: right for the first `k` drafts. short: right, half as many as it could.
+    empty: none. hostile: ids outside the vocabulary and EOS in the middle. garbage: random ids.
+    """
+
+    MODES = ("perfect", "wrong", "mixed", "short", "empty", "hostile", "garbage")
+
+    def __init__(self, request: Request, mode: str, k: int = 2, limit: int = 1 << 30) -> None:
+        self.request = request
+        self.mode = mode
+        self.k = k
+        self.limit = limit
+        self.context: list[int] = []
+        self.asks = 0
+        self.observed: list[tuple[int, int]] = []
+        self._random = random.Random(hash(request.prompt))
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        self.context += tokens
+
+    def propose(self, most: int) -> Proposal:
+        self.asks += 1
+        count = min(most, self.limit - len(self.context))
+        if self.mode == "short":
+            count = -(-count // 2)
+        if count < 1 or self.mode == "empty":
+            return NOTHING
+        tokens = tuple(self._guess(count))
+        return Proposal(tokens, tuple(0.9 ** (place + 1) for place in range(count)))
+
+    def pass_unread(self) -> bool:
+        return self.mode == "empty"
+
+    def observe(self, tokens: Sequence[int], drafted: int, alone: bool) -> None:
+        self.context += tokens
+        self.observed.append((len(tokens), drafted))
+
+    def _guess(self, count: int) -> list[int]:
+        if self.mode == "garbage":
+            return [self._random.randrange(VOCAB) for _ in range(count)]
+        right: list[int] = []
+        for _ in range(count):
+            right.append(self.request.sampling(tuple(self.context + right), len(self.request.prompt)))
+        wrong = [(token + 1) % VOCAB for token in right]
+        match self.mode:
+            case "wrong":
+                return wrong
+            case "mixed":
+                return right[: self.k] + wrong[self.k :]
+            case "hostile":
+                return self._poisoned(right)
+        return right
+
+    def _poisoned(self, right: list[int]) -> list[int]:
+        poison = self._random.choice([VOCAB, -1, 1 << 40, EOS])
+        place = self._random.randrange(len(right))
+        return [*right[:place], poison, *right[place + 1 :]]
+
+
+# The listener.
+
+
+class Recorder:
+    """A listener that remembers. Checks that nothing comes after the end."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[str, list[int]] = {}
+        self.logprobs: dict[str, list[Any]] = {}
+        self.deliveries: Counter[str] = Counter()
+        self.finished: dict[str, Stream] = {}
+
+    def on_tokens(self, stream: Stream, tokens: Sequence[int], logprobs: Sequence[Any] | None) -> None:
+        name = stream.request.id
+        require(name not in self.finished, "tokens after the end")
+        require(tokens, "nothing to tell")
+        self.deliveries[name] += 1
+        self.tokens.setdefault(name, []).extend(tokens)
+        if logprobs is not None:
+            require(len(logprobs) == len(tokens), "one logprob entry per token")
+            self.logprobs.setdefault(name, []).extend(logprobs)
+
+    def on_finish(self, stream: Stream) -> None:
+        require(stream.request.id not in self.finished, "ended twice")
+        self.finished[stream.request.id] = stream
+
+    def reply(self, name: str) -> tuple[list[int], str | None, list[Any]]:
+        """Tokens, reason and logprobs of a finished request, in the form of `serial`."""
+        return self.tokens.get(name, []), self.finished[name].reason, self.logprobs.get(name, [])
