@@ -26,8 +26,8 @@ class _Bytes:
 class BoundedReader(GGUFReader):
     """GGUFReader over `_Bytes`: same results, four times faster on a vocabulary, ValueError on truncated files."""
 
-    @property
-    def data(self) -> _Bytes:  # type: ignore[override]
+    @property  # type: ignore[override]
+    def data(self) -> _Bytes:
         return self._bytes
 
     @data.setter

@@ -145,7 +145,8 @@ def _read(path: Path, tensor: GgufTensor) -> NDArray[Any]:
         raise CheckpointError(path, "cannot be read", tensor=tensor.name, found=error) from error
     plain = _PLAIN.get(tensor.type)
     if plain is not None:
-        return stored.view(plain).reshape(tensor.shape)
+        values: NDArray[Any] = stored.view(plain).reshape(tensor.shape)
+        return values
     return _dequantize(stored, tensor)
 
 

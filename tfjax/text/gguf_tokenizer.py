@@ -6,6 +6,7 @@ other token ids without an error.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -136,8 +137,7 @@ def _check_arrays(vocabulary: GgufVocabulary) -> None:
     if len(vocabulary.types) != count:
         raise UnsupportedTokenizer(f"{count} tokens, but {len(vocabulary.types)} token types")
     if len(set(vocabulary.tokens)) != count:
-        seen: set[str] = set()
-        twice = next(token for token in vocabulary.tokens if token in seen or seen.add(token))
+        twice = Counter(vocabulary.tokens).most_common(1)[0][0]
         raise UnsupportedTokenizer(f"token {twice!r} is in the vocabulary twice")
 
 
