@@ -1,0 +1,229 @@
+"""Chat messages to a prompt, by the model's own template, which is untrusted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+MAX_TEMPLATE_BYTES = 256 * 1024
+DEADLINE_S = 10.0
+_WORKER = Path(__file__).with_name("template_worker.py")
+
+# Names that a caller cannot set: what the server gives, what the engine offers, and the options of transformers'
+# apply_chat_template, which once could be overridden this way.
+RESERVED = frozenset(
+    (
+        "add_generation_prompt bos_token eos_token messages tools "
+        "caller cycler debug dict joiner lipsum loop namespace range self super "
+        "raise_exception strftime_now tojson "
+        "chat_template continue_final_message conversation max_length padding return_assistant_tokens_mask return_dict "
+        "return_tensors tokenize tokenizer_kwargs truncation"
+    ).split()
+)
+_PROBLEMS = {
+    "OutOfFuel": "it takes more steps than allowed",
+    "SyntaxError": "syntax error",
+    "UndefinedError": "it uses a value that these messages do not have",
+    "UnknownFilter": "it uses an unknown filter",
+    "UnknownFunction": "it calls an unknown function",
+    "UnknownMethod": "it calls an unknown method",
+    "UnknownTest": "it uses an unknown test",
+    "UnicodeEncodeError": "a message holds a lone surrogate, which has no UTF-8 form",
+    "RecursionError": "the messages are nested too deeply",
+}
+
+
+class TemplateError(ValueError):
+    """A prompt that could not be made. The message is fit for a client.
+
+    Attributes:
+        refused: the template itself refused these messages, or the caller set a variable that it cannot have; otherwise
+            the template failed or exceeded a limit.
+    """
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+
+
+class ChatTemplate:
+    """A compiled template, rendered in a process of its own. Safe to use from several threads, one render at a time.
+
+    Attributes:
+        variables: what a caller may set beside messages and tools: the names that this template reads.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        bos_token: str,
+        eos_token: str,
+        *,
+        clock: Callable[[], datetime] = datetime.now,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        """
+        Raises:
+            TemplateError: the template is too large, does not compile, or kills or stalls its process.
+        """
+        size = len(source.encode("utf-8", "surrogatepass"))
+        if size > MAX_TEMPLATE_BYTES:
+            raise TemplateError(f"the chat template has {size} bytes; the limit is {MAX_TEMPLATE_BYTES}")
+        self._worker = _Worker(source, deadline_s)
+        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        self._clock = clock
+        self.variables = frozenset(self._worker.start()) - RESERVED
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt for `messages`.
+
+        Args:
+            messages, tools: JSON values in OpenAI's form.
+            add_generation_prompt: whether to end with the start of the assistant's turn.
+            variables: further template variables, such as enable_thinking; only names in `self.variables`.
+
+        Raises:
+            TemplateError: see its `refused`.
+        """
+        variables = variables or {}
+        self._check(variables)
+        context = {
+            **variables,
+            **self._tokens,
+            "messages": list(messages),
+            "add_generation_prompt": add_generation_prompt,
+        }
+        if tools is not None:
+            context["tools"] = list(tools)
+        return self._worker.render(context, self._clock())
+
+    def close(self) -> None:
+        """Ends the process. A later render starts another."""
+        self._worker.stop()
+
+    def _check(self, variables: Mapping[str, Any]) -> None:
+        for name in variables:
+            if name in RESERVED:
+                raise TemplateError(f"chat template variable {name[:64]!r} is reserved", refused=True)
+            if name not in self.variables:
+                offered = ", ".join(sorted(self.variables)) or "none"
+                message = f"the chat template takes no variable {name[:64]!r}; it takes: {offered}"
+                raise TemplateError(message, refused=True)
+
+
+class _Worker:
+    """The process that renders, started again after it died."""
+
+    def __init__(self, source: str, deadline_s: float) -> None:
+        self._source = source
+        self._deadline_s = deadline_s
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> list[str]:
+        """Starts the process; returns the names of the variables that the template reads."""
+        with self._lock:
+            return self._start()
+
+    def render(self, context: Mapping[str, Any], now: datetime) -> str:
+        try:
+            request = json.dumps({"context": context, "now": now.isoformat()})
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TemplateError("the messages are no JSON values, or are nested too deeply", refused=True) from error
+        with self._lock:
+            if self._process is None:
+                self._start()
+            return str(self._ask(request)["text"])
+
+    def stop(self) -> None:
+        with self._lock:
+            self._drop()
+
+    def _start(self) -> list[str]:
+        command = [sys.executable, "-I", "-X", "utf8", str(_WORKER)]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise TemplateError("the chat template's process could not be started") from error
+        weakref.finalize(self, _end, self._process)
+        names: list[str] = self._ask(json.dumps({"source": self._source}))["variables"]
+        return names
+
+    def _ask(self, request: str) -> dict[str, Any]:
+        """Sends a line and returns the answer; the process is killed when it takes too long."""
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            process.kill()
+
+        timer = threading.Timer(self._deadline_s, expire)
+        timer.daemon = True
+        timer.start()
+        try:
+            process.stdin.write(request.encode() + b"\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except OSError:
+            answer = b""
+        finally:
+            timer.cancel()
+        if not answer.endswith(b"\n"):
+            self._drop()
+            reason = (
+                f"took longer than {self._deadline_s:g} s" if expired.is_set() else "needs too much memory or depth"
+            )
+            raise TemplateError(f"the chat template {reason}")
+        reply: dict[str, Any] = json.loads(answer)
+        if "error" in reply:
+            raise _translated(reply)
+        return reply
+
+    def _drop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+def _translated(reply: Mapping[str, Any]) -> TemplateError:
+    kind = reply["error"]
+    if kind == "Refusal":
+        return TemplateError(f"the chat template refused the messages: {reply['message']}", refused=True)
+    problem = _PROBLEMS.get(kind, "it failed on these messages")
+    where = f" (line {reply['line']})" if isinstance(reply["line"], int) else ""
+    return TemplateError(f"the chat template failed: {problem}{where}")
