@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,6 +55,32 @@ class RowsBuffer:
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.matrix[self._row[name]].view(FIELDS[name])
+
+
+class Run(NamedTuple):
+    """Rows of one lane at consecutive positions."""
+
+    lane: int
+    position: int
+    rows: int
+
+
+def lay_out(buffer: RowsBuffer, runs: Sequence[Run], *, tile_rows: int, scratch_lane: int) -> None:
+    """Lay runs end to end from row 0 on, cut them in tiles, and give the rows left over to the scratch lane."""
+    lane, position = buffer["lane"], buffer["position"]
+    start, tile_lane, last = buffer["tile_start"], buffer["tile_lane"], buffer["tile_last"]
+    row = tile = 0
+    for run in runs:
+        lane[row : row + run.rows] = run.lane
+        position[row : row + run.rows] = np.arange(run.position, run.position + run.rows)
+        for offset in range(0, run.rows, tile_rows):
+            start[tile] = row + offset
+            tile_lane[tile] = run.lane
+            last[tile] = run.position + min(offset + tile_rows, run.rows) - 1
+            tile += 1
+        row += run.rows
+    lane[row:] = scratch_lane
+    buffer["tile_count"][0] = tile
 
 
 def unpack(matrix: jax.Array) -> dict[str, jax.Array]:

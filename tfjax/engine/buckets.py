@@ -1,0 +1,61 @@
+"""Which forwards are compiled: one per row count that a forward may be padded to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfjax.engine.step import Bucket
+
+SINGLE_ROWS = 64
+"""Rows of the only bucket where a backend's bits depend on the row count."""
+
+PROMPT_DRAWS = 2
+"""Rows drawn from in a prompt's forward: only the last is wanted, and a product needs two."""
+
+LARGEST_VERIFY = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The buckets of one server.
+
+    Attributes:
+        arithmetic: `row-invariant`, or `single-bucket` where every forward has the same shape instead.
+        verify: buckets of verify forwards, ascending; every row may be drawn.
+        prompt: buckets of prompt chunks, ascending.
+    """
+
+    arithmetic: str
+    verify: tuple[Bucket, ...]
+    prompt: tuple[Bucket, ...]
+
+    @property
+    def all(self) -> tuple[Bucket, ...]:
+        return tuple(dict.fromkeys((*self.verify, *self.prompt)))
+
+    def verify_bucket(self, rows: int) -> Bucket:
+        """The smallest verify bucket that holds `rows`."""
+        return next(bucket for bucket in self.verify if bucket.rows >= rows)
+
+    def prompt_bucket(self, rows: int) -> Bucket:
+        """The smallest bucket that holds a prompt chunk of `rows`."""
+        return next(bucket for bucket in self.prompt if bucket.rows >= rows)
+
+
+def _bucket(rows: int) -> Bucket:
+    # A tile taller than the windows in it wastes its other rows; a lower one re-reads the keys more often.
+    if rows > LARGEST_VERIFY:
+        return Bucket(rows, PROMPT_DRAWS, 128)
+    return Bucket(rows, rows, min(rows, 4 if rows <= 8 else 8))
+
+
+def row_invariant_plan() -> Plan:
+    """Buckets for a backend whose rows have the same bits in every shape."""
+    verify = tuple(_bucket(rows) for rows in (2, 4, 8, 16, 32))
+    return Plan("row-invariant", verify, (*verify, _bucket(128), _bucket(512)))
+
+
+def single_bucket_plan() -> Plan:
+    """One bucket for everything, for a backend whose bits depend on the shape."""
+    only = Bucket(SINGLE_ROWS, SINGLE_ROWS, 16)
+    return Plan("single-bucket", (only,), (only,))

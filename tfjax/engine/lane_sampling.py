@@ -1,0 +1,62 @@
+"""A stream's sampling rules in the form in which they stand in a forward's rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfjax.engine.api import Sampling
+from tfjax.engine.rows_buffer import FIELDS, RowsBuffer
+
+LONGEST_STOPS = 64
+"""Stop tokens of one lane that min_tokens can ban."""
+
+_RULES = [
+    i
+    for i, name in enumerate(FIELDS)
+    if name not in {"lane", "position", "draw_row", "stops_banned"} and not name.startswith("tile_")
+]
+"""Matrix rows that are the same for all of a stream's draws."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSampling:
+    """What the backend keeps per lane.
+
+    Attributes:
+        column: int32 [fields, 1], the rules that are the same for all of the stream's rows.
+        prompt_end: position of the first generated token.
+        banned_until: stop tokens are banned at drawn positions below this.
+        logprobs: alternatives wanted, None for no logprobs.
+    """
+
+    column: NDArray[np.int32]
+    prompt_end: int
+    banned_until: int
+    logprobs: int | None
+
+    @classmethod
+    def of(cls, sampling: Sampling, prompt_rows: int) -> LaneSampling:
+        buffer = RowsBuffer(1)
+        buffer["temperature"][:] = sampling.temperature
+        buffer["top_k"][:] = sampling.top_k
+        buffer["top_p"][:] = sampling.top_p
+        buffer["min_p"][:] = sampling.min_p
+        buffer["seed_low"][:] = sampling.seed & 0xFFFFFFFF
+        buffer["seed_high"][:] = sampling.seed >> 32
+        buffer["presence"][:] = sampling.presence_penalty
+        buffer["frequency"][:] = sampling.frequency_penalty
+        buffer["repetition"][:] = sampling.repetition_penalty
+        buffer["prompt_end"][:] = prompt_rows
+        buffer["biased"][:] = bool(sampling.logit_bias)
+        buffer["logprobs"][:] = sampling.logprobs is not None
+        return cls(buffer.matrix, prompt_rows, prompt_rows + sampling.min_tokens, sampling.logprobs)
+
+    def fill(self, buffer: RowsBuffer, first: int, positions: NDArray[np.int32]) -> None:
+        """Set the rules of draws `first`.. of a forward, one per input position (the draw belongs one further)."""
+        last = first + len(positions)
+        buffer.matrix[_RULES, first:last] = self.column[_RULES]
+        if self.banned_until > self.prompt_end:
+            buffer["stops_banned"][first:last] = positions + 1 < self.banned_until

@@ -1,0 +1,184 @@
+"""From a model's name to a running engine, with every phase shown."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from tfjax import __version__
+from tfjax.checkpoints import Checkpoint, open_checkpoint
+from tfjax.checkpoints.cache import cache_home
+from tfjax.checkpoints.resolve import resolve_model
+from tfjax.config import ServeConfig
+from tfjax.engine.buckets import Plan, row_invariant_plan, single_bucket_plan
+from tfjax.engine.compiles import compiles
+from tfjax.engine.engine import Engine, Served
+from tfjax.engine.memory import MemoryPlan, memory_budget, plan_memory
+from tfjax.engine.probe import ProbeReport, probe
+from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
+from tfjax.engine.step import Step
+from tfjax.engine.target import TargetBackend, bytes_per_lane
+from tfjax.engine.timing import cached, measure
+from tfjax.engine.weights import LoadedModel, Progress, load_model
+from tfjax.kernels.paged_attention import PAGE_ROWS
+from tfjax.lanes.settings import Settings
+from tfjax.text.loading import load_tokenizer
+
+log = logging.getLogger(__name__)
+
+_QUANTIZATION = re.compile(r"[.-](I?Q\d\w*|F16|F32|BF16)$", re.IGNORECASE)
+
+FIRST_COPY_WIDTH = {"cpu": 1}
+"""Drafts of a first copy: on CPU the second row of a window is free, every further one costs; elsewhere three are."""
+
+
+class NotExact(RuntimeError):
+    """This backend cannot keep the promise in any known arrangement; serving on it is refused."""
+
+
+def load_engine(config: ServeConfig, progress: Progress) -> Engine:
+    """Read the model, compile, prove row invariance, time the widths, and start the engine.
+
+    Raises:
+        CheckpointError, ConfigError, DoesNotFit, NotExact: with what to do about it.
+    """
+    progress("finding the model", 0.0)
+    path = resolve_model(config.model, offline=config.offline, progress=progress)
+    checkpoint = open_checkpoint(path)
+    progress("reading the tokenizer", 0.0)
+    tokenizer = load_tokenizer(checkpoint)
+    model = load_model(checkpoint, config.dtype, progress)
+    memory = fit_memory(model, asked=config.context, lanes=config.parallel)
+    backend, report = start_backend(model, memory, progress)
+    backend.window_ms = time_widths(backend, checkpoint, progress)
+    settings = Settings(
+        lanes=memory.lanes,
+        context=memory.context,
+        pages=memory.pages,
+        page_rows=PAGE_ROWS,
+        vocab_size=backend.vocab,
+        draft_tokens=0 if config.no_drafts else config.draft_tokens,
+        first_width=FIRST_COPY_WIDTH.get(jax.default_backend(), 3),
+    )
+    served = Served(
+        id=model_id(path),
+        tokenizer=tokenizer,
+        eos_ids=tokenizer.eos_ids,
+        generation_config=checkpoint.generation_config,
+        capabilities=describe(checkpoint, model, backend, report, settings),
+        counters=lambda: {"compiles_total": float(compiles())},
+    )
+    progress("ready", 1.0)
+    return Engine(backend, settings, served, max_queue=config.max_queue)
+
+
+def model_id(path: Path) -> str:
+    """The name that requests use: the directory's, or the file's without quantization and ending."""
+    return path.resolve().name if path.is_dir() else _QUANTIZATION.sub("", path.name.removesuffix(".gguf"))
+
+
+def fit_memory(model: LoadedModel, *, asked: int | None, lanes: int) -> MemoryPlan:
+    """Plan cache and tables for `lanes` requests in what the weights leave."""
+    weight_bytes = sum(leaf.nbytes for leaf in Step(model.module).parameters)
+    context = model.config.context
+    return plan_memory(
+        model_context=context,
+        asked=asked,
+        lanes=lanes,
+        bytes_per_position=model.family.cache_bytes_per_position(model.config, model.dtype),
+        bytes_per_lane=bytes_per_lane(model.config.vocab, asked or context),
+        weight_bytes=weight_bytes,
+        budget_bytes=memory_budget(),
+    )
+
+
+def start_backend(model: LoadedModel, memory: MemoryPlan, progress: Progress) -> tuple[TargetBackend, ProbeReport]:
+    """Compile and probe; where rows are not invariant, go over to one bucket and probe that.
+
+    Raises:
+        NotExact: neither holds.
+    """
+    refused = []
+    for plan in (row_invariant_plan(), single_bucket_plan()):
+        backend = TargetBackend(model, Step(model.module), plan, memory)
+        compile_buckets(backend, progress)
+        progress(f"proving row invariance ({plan.arithmetic})", 0.0)
+        report, backend.state = probe(backend.step, plan, memory, backend.vocab, backend.state)
+        if report.passed:
+            return backend, report
+        log.warning("%s arithmetic is not exact here: %s", plan.arithmetic, report.difference)
+        refused.append(f"{plan.arithmetic}: {report.difference}")
+        del backend
+    raise NotExact(
+        f"on {jax.devices()[0].device_kind} the same row gets different bits in different forwards, so drafts could "
+        f"change tokens ({'; '.join(refused)}). Try another device (JAX_PLATFORMS=cpu) or another --dtype"
+    )
+
+
+def compile_buckets(backend: TargetBackend, progress: Progress) -> None:
+    """Compile every bucket; XLA runs outside Python's lock, so several at once."""
+    buckets = backend.plan.all
+    progress("compiling", 0.0)
+    with ThreadPoolExecutor(max_workers=min(len(buckets), os.cpu_count() or 1)) as pool:
+        jobs = [pool.submit(backend.step.compile, bucket, backend.state, backend.page_table) for bucket in buckets]
+        for done, job in enumerate(as_completed(jobs), start=1):
+            job.result()
+            progress("compiling", done / len(buckets))
+
+
+def time_widths(backend: TargetBackend, checkpoint: Checkpoint, progress: Progress) -> Mapping[int, float]:
+    """Milliseconds of a verify forward by width, from the cache or measured now."""
+    progress("timing windows", 0.0)
+
+    def run(width: int) -> None:
+        bucket = backend.plan.verify_bucket(width)
+        buffer = RowsBuffer(width)
+        lay_out(buffer, [Run(0, 0, width)], tile_rows=bucket.tile_rows, scratch_lane=backend.memory.lanes)
+        token = np.zeros(width, np.int32)
+        drawn, _, backend.state = backend.step(bucket, backend.state, token, buffer.matrix, backend.page_table)
+        jax.block_until_ready(drawn)
+
+    key = [
+        __version__, jax.__version__, jax.devices()[0].device_kind, str(os.cpu_count()),
+        repr(checkpoint.config), repr(backend.state.cache[0].keys.dtype), str(backend.plan),
+    ]
+    table = cached(cache_home() / "timings", key, backend.widths, lambda: measure(backend.widths, run))
+    log.info("window ms by width: %s", ", ".join(f"{width} {ms:.1f}" for width, ms in table.items()))
+    return table
+
+
+def describe(
+    checkpoint: Checkpoint, model: LoadedModel, backend: TargetBackend, report: ProbeReport, settings: Settings
+) -> dict[str, Any]:
+    """What /capabilities says about model, device and arithmetic."""
+    device = jax.devices()[0]
+    return {
+        "architecture": checkpoint.architecture,
+        "format": checkpoint.format,
+        "dtype": np.dtype(model.dtype).name,
+        "device": {"platform": device.platform, "kind": device.device_kind},
+        "versions": {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "flax")} | {"tfjax": __version__},
+        "arithmetic": report.arithmetic,
+        "row_invariance": {
+            "proved": report.passed,
+            "rows_compared": report.rows_compared,
+            "arrangements": list(report.arrangements),
+        },
+        "verify_widths": list(backend.widths),
+        "window_ms": {str(width): round(ms, 2) for width, ms in backend.window_ms.items()},
+        "drafters": ["copy"] if settings.draft_tokens else [],
+        "draft_tokens": settings.draft_tokens,
+        "parallel": settings.lanes,
+        "memory": asdict(backend.memory),
+        "context_fitted": backend.memory.context_fitted,
+    }

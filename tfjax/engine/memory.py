@@ -1,0 +1,97 @@
+"""How many positions fit: the memory of weights, cache and tables against what the machine has."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import jax
+
+from tfjax.kernels.paged_attention import BLOCK_KEYS, PAGE_ROWS
+
+CPU_SHARE = 0.70
+DEVICE_SHARE = 0.85
+LEAST_CONTEXT = BLOCK_KEYS
+
+
+class DoesNotFit(ValueError):
+    """The model and the smallest useful cache do not fit. The message names the sizes and the flags to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """What was decided about memory.
+
+    Attributes:
+        context: most positions of one request.
+        context_fitted: whether the context was cut to what fits.
+        lanes: requests at once.
+        pages: cache pages of all lanes, without the scratch page.
+        cache_bytes, weight_bytes, budget_bytes: sizes of what is planned.
+    """
+
+    context: int
+    context_fitted: bool
+    lanes: int
+    pages: int
+    cache_bytes: int
+    weight_bytes: int
+    budget_bytes: int
+
+    @property
+    def pages_per_lane(self) -> int:
+        """Columns of the page table: the context, rounded up to whole key blocks."""
+        return -(-self.context // BLOCK_KEYS) * (BLOCK_KEYS // PAGE_ROWS)
+
+
+def memory_budget() -> int:
+    """Bytes that the server may use of the default device's memory (of the machine's on CPU)."""
+    device = jax.devices()[0]
+    if device.platform == "cpu":
+        return int(CPU_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    if limit is None:
+        return int(CPU_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return int(DEVICE_SHARE * limit)
+
+
+def plan_memory(
+    *, model_context: int, asked: int | None, lanes: int, bytes_per_position: int, bytes_per_lane: int,
+    weight_bytes: int, budget_bytes: int,
+) -> MemoryPlan:
+    """Give every lane the whole context where it fits; otherwise cut a context that nobody asked for.
+
+    Args:
+        model_context: positions that the model was trained for.
+        asked: the user's --context, or None.
+        bytes_per_position: cache of one position over all layers.
+        bytes_per_lane: tables of one lane besides the cache.
+
+    Raises:
+        DoesNotFit: an asked context over the model's, or one that does not fit, or nothing fits.
+    """
+    if asked is not None and asked > model_context:
+        raise DoesNotFit(
+            f"--context {asked} is more than the {model_context} positions that the model was trained for; "
+            f"give at most {model_context}"
+        )
+    left = budget_bytes - weight_bytes - (lanes + 1) * bytes_per_lane
+    fits = max(0, left // (lanes * bytes_per_position) - PAGE_ROWS) // BLOCK_KEYS * BLOCK_KEYS
+    wanted = asked or model_context
+    context = min(wanted, fits)
+    if context < wanted and (asked is not None or context < LEAST_CONTEXT):
+        raise DoesNotFit(
+            f"{lanes} requests of {wanted} positions need {lanes * wanted * bytes_per_position / 2**30:.1f} GiB of cache "
+            f"beside {weight_bytes / 2**30:.1f} GiB of weights; the budget is {budget_bytes / 2**30:.1f} GiB, which holds "
+            f"{fits} positions each. Give a smaller --context or --parallel"
+        )
+    pages = lanes * -(-context // PAGE_ROWS)
+    return MemoryPlan(
+        context=context,
+        context_fitted=context < wanted,
+        lanes=lanes,
+        pages=pages,
+        cache_bytes=(pages + 1) * PAGE_ROWS * bytes_per_position,
+        weight_bytes=weight_bytes,
+        budget_bytes=budget_bytes,
+    )

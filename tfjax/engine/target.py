@@ -1,0 +1,215 @@
+"""The lane loop's backend: a target model with paged lanes on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tfjax.engine.api import Sampling, TokenLogprob
+from tfjax.engine.buckets import Plan
+from tfjax.engine.lane_sampling import LONGEST_STOPS, LaneSampling
+from tfjax.engine.memory import MemoryPlan
+from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
+from tfjax.engine.step import Bucket, State, Step
+from tfjax.engine.weights import LoadedModel
+from tfjax.kernels.draw import NOT_FINITE, Drawn, LaneTables
+from tfjax.kernels.paged_attention import PAGE_ROWS
+from tfjax.lanes.stream import Stream
+from tfjax.lanes.window import Result, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A queued forward: its windows and its unread draws."""
+
+    windows: tuple[Window, ...]
+    drawn: Drawn
+
+
+class WindowMismatch(RuntimeError):
+    """Other windows are kept than were verified."""
+
+
+class TargetBackend:
+    """Implements `tfjax.lanes.backend.Backend`. Lives on the engine thread.
+
+    The cache needs no work at commit: rows past a stream's length are never visible and get overwritten.
+
+    Attributes:
+        broken: what a forward failed with; the device state is lost then, and with it every stream.
+    """
+
+    def __init__(self, model: LoadedModel, step: Step, plan: Plan, memory: MemoryPlan):
+        self.step = step
+        self.plan = plan
+        self.memory = memory
+        self.vocab: int = model.config.vocab
+        self.widths = tuple(bucket.rows for bucket in plan.verify)
+        self.chunk_rows = tuple(bucket.rows for bucket in plan.prompt)[-2:]
+        self.window_ms: Mapping[int, float] = {}
+        self.state = empty_state(model, memory)
+        self._pages: NDArray[np.int32] = np.zeros((memory.lanes + 1, memory.pages_per_lane), np.int32)
+        self._known_pages: list[list[int]] = [[] for _ in range(memory.lanes + 1)]
+        self._chunk: Drawn | None = None
+        self.broken: Exception | None = None
+        self.page_table: jax.Array = jnp.array(self._pages)
+        self._sampling: dict[int, LaneSampling] = {}
+        self._first: dict[int, Forward] = {}
+
+    # Prompts
+
+    def prefill_begin(self, stream: Stream) -> None:
+        sampling: Sampling = stream.request.sampling or Sampling(temperature=0.0)
+        lane = stream.lane
+        self._sampling[lane] = LaneSampling.of(sampling, len(stream.request.prompt))
+        self._pages[lane] = 0
+        self._known_pages[lane] = []
+        if sampling.logit_bias or sampling.min_tokens:
+            self._set_tables(lane, sampling, stream.request.stop_ids)
+
+    def _set_tables(self, lane: int, sampling: Sampling, stop_ids: frozenset[int]) -> None:
+        bias = np.zeros(self.vocab, np.float32)
+        for token, value in sampling.logit_bias:
+            bias[token] = value
+        stops = np.full(LONGEST_STOPS, self.vocab, np.int32)
+        stops[: len(stop_ids)] = sorted(stop_ids)
+        self.state = self.state._replace(tables=_set_lane(self.state.tables, lane, bias, stops))
+
+    def prefill_step(self, stream: Stream, start: int, stop: int) -> None:
+        if self._chunk is not None:
+            jax.block_until_ready(self._chunk)  # at most one chunk waits, so that a cancelled prompt ends soon
+        rows = stop - start
+        bucket = self.plan.prompt_bucket(rows)
+        token = np.zeros(bucket.rows, np.int32)
+        token[:rows] = stream.request.prompt[start:stop]
+        buffer = self._lay_out(bucket, [(stream, start, rows)])
+        buffer["draw_row"][: bucket.draws] = rows - 1
+        self._sampling[stream.lane].fill(buffer, 0, np.full(bucket.draws, stop - 1, np.int32))
+        self._chunk = drawn = self._run(bucket, token, buffer)
+        if stop == len(stream.request.prompt):
+            self._first[stream.lane] = Forward((Window(stream, stop - 1, None),), drawn)
+
+    def first(self, stream: Stream) -> Result:
+        return self.read(self._first.pop(stream.lane))[0]
+
+    # Rounds
+
+    def verify(self, windows: Sequence[Window]) -> Forward:
+        bucket = self.plan.verify_bucket(sum(window.rows for window in windows))
+        buffer = self._lay_out(bucket, [(window.stream, window.position, window.rows) for window in windows])
+        buffer["draw_row"][: bucket.draws] = np.arange(bucket.draws)
+        token = np.zeros(bucket.rows, np.int32)
+        row = 0
+        for window in windows:
+            token[row] = window.pending or 0
+            token[row + 1 : row + window.rows] = window.drafts
+            self._sampling[window.stream.lane].fill(buffer, row, buffer["position"][row : row + window.rows])
+            row += window.rows
+        unread = windows[0].pending is None
+        self._latest = self._run(bucket, self._last_draws(bucket) if unread else token, buffer)
+        return Forward(tuple(windows), self._latest)
+
+    def _last_draws(self, bucket: Bucket) -> jax.Array:
+        """Draws of the latest forward, still on the device: the stream that runs ahead stood there alone in row 0."""
+        token = self._latest.token
+        if token.shape != (bucket.rows,):
+            raise WindowMismatch(f"the latest forward drew {token.shape[0]} rows, the next one takes {bucket.rows}")
+        return token
+
+    def read(self, ticket: Forward) -> list[Result]:
+        try:
+            tokens: list[int] = np.asarray(ticket.drawn.token).tolist()
+        except Exception as error:
+            self.broken = error
+            raise
+        results, row = [], 0
+        for window in ticket.windows:
+            draws = tokens[row : row + window.rows]
+            wanted = self._sampling[window.stream.lane].logprobs
+            entries = None if wanted is None else _logprobs(ticket.drawn, row, draws, wanted)
+            error = "the model's logits are not finite" if NOT_FINITE in draws else None
+            results.append(Result(draws, entries, error))
+            row += window.rows
+        return results
+
+    def keep(self, windows: Sequence[Window], kept: Sequence[int]) -> None:
+        for window, count in zip(windows, kept, strict=True):
+            if not 0 <= count <= window.rows:
+                raise WindowMismatch(f"{count} rows kept of a window of {window.rows}")
+
+    def release(self, stream: Stream) -> None:
+        self._sampling.pop(stream.lane, None)
+        self._first.pop(stream.lane, None)
+
+    # Rows
+
+    def _lay_out(self, bucket: Bucket, parts: Sequence[tuple[Stream, int, int]]) -> RowsBuffer:
+        """Rows of (stream, position, rows) end to end."""
+        for stream, _, _ in parts:
+            self._sync_pages(stream)
+        buffer = RowsBuffer(bucket.rows)
+        runs = [Run(stream.lane, position, rows) for stream, position, rows in parts]
+        lay_out(buffer, runs, tile_rows=bucket.tile_rows, scratch_lane=self.memory.lanes)
+        return buffer
+
+    def _sync_pages(self, stream: Stream) -> None:
+        """Copy the stream's pages into the table where they changed. Page 0 is scratch, so the loop's ids move by one."""
+        lane = stream.lane
+        if stream.pages == self._known_pages[lane]:
+            return
+        self._known_pages[lane] = list(stream.pages)
+        self._pages[lane] = 0
+        self._pages[lane, : len(stream.pages)] = np.add(stream.pages, 1)
+        self.page_table = jnp.array(self._pages)  # a copy: the host goes on writing
+
+    def _run(self, bucket: Bucket, token: Any, buffer: RowsBuffer) -> Drawn:
+        try:
+            drawn, _, self.state = self.step(bucket, self.state, token, buffer.matrix, self.page_table)
+        except Exception as error:
+            self.broken = error  # the state was given away to the failed call
+            raise
+        return drawn
+
+
+def empty_state(model: LoadedModel, memory: MemoryPlan) -> State:
+    """Zeroed cache and tables for the planned lanes, one scratch lane and one scratch page."""
+    lanes, vocab = memory.lanes + 1, model.config.vocab
+    positions = memory.pages_per_lane * PAGE_ROWS
+    return State(
+        model.family.empty_cache(model.config, memory.pages + 1, PAGE_ROWS, model.dtype),
+        LaneTables(
+            bias=jnp.zeros((lanes, vocab), jnp.float32),
+            stops=jnp.full((lanes, LONGEST_STOPS), vocab, jnp.int32),
+            history=jnp.zeros((lanes, positions), jnp.int32),
+        ),
+    )
+
+
+def bytes_per_lane(vocab: int, context: int) -> int:
+    """Bytes of one lane's tables."""
+    return 4 * (vocab + LONGEST_STOPS + context)
+
+
+def _set_rows(tables: LaneTables, lane: Any, bias: Any, stops: Any) -> LaneTables:
+    return tables._replace(bias=tables.bias.at[lane].set(bias), stops=tables.stops.at[lane].set(stops))
+
+
+_set_lane = jax.jit(_set_rows, donate_argnums=0)
+
+
+def _logprobs(drawn: Drawn, row: int, draws: Sequence[int], wanted: int) -> list[TokenLogprob]:
+    own, ids, top = (np.asarray(x) for x in (drawn.logprob, drawn.top_token, drawn.top_logprob))
+    return [
+        TokenLogprob(
+            token,
+            float(own[row + i]),
+            tuple(zip(ids[row + i, :wanted].tolist(), top[row + i, :wanted].tolist(), strict=True)),
+        )
+        for i, token in enumerate(draws)
+    ]

@@ -1,0 +1,61 @@
+"""How long one verify forward takes at each width. Decides how much to draft, never what is emitted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+RUNS = 7
+SUSPICIOUS = 0.97
+"""A width this much faster than a narrower one was measured badly."""
+
+
+def measure(widths: Sequence[int], run: Callable[[int], None]) -> dict[int, float]:
+    """Fastest of RUNS milliseconds per width, after one untimed run. `run(width)` does one forward and waits for it."""
+    table = {width: _fastest_ms(run, width) for width in widths}
+    for _ in range(2):
+        for narrow, wide in zip(widths, widths[1:], strict=False):
+            if table[wide] < SUSPICIOUS * table[narrow]:
+                for width in (narrow, wide):
+                    table[width] = min(table[width], _fastest_ms(run, width))
+    return table
+
+
+def _fastest_ms(run: Callable[[int], None], width: int) -> float:
+    run(width)
+    times = []
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        run(width)
+        times.append(1000 * (time.perf_counter() - start))
+    return min(times)
+
+
+def cached(directory: Path, key: Sequence[str], widths: Sequence[int], measure_now: Callable[[], dict[int, float]]) -> dict[int, float]:
+    """The table measured earlier for the same key (device, model shape, code version), else a new one, kept for next time.
+
+    A bad or unwritable file only costs a new measurement.
+    """
+    file = directory / f"window-ms-{hashlib.sha256(json.dumps(list(key)).encode()).hexdigest()[:16]}.json"
+    try:
+        stored = {int(width): float(ms) for width, ms in json.loads(file.read_text()).items()}
+        if sorted(stored) == sorted(widths) and all(ms > 0 for ms in stored.values()):
+            return stored
+    except (OSError, ValueError, AttributeError, TypeError):
+        pass
+    table = measure_now()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(f".{os.getpid()}.tmp")
+        partial.write_text(json.dumps(table))
+        partial.replace(file)
+    except OSError as error:
+        log.warning("window times are not kept: %s", error)
+    return table
