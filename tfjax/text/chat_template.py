@@ -17,17 +17,18 @@ MAX_TEMPLATE_BYTES = 256 * 1024
 DEADLINE_S = 10.0
 _WORKER = Path(__file__).with_name("template_worker.py")
 
-# Names that a caller cannot set: what the server gives, what the engine offers, and the options of transformers'
-# apply_chat_template, which once could be overridden this way.
-RESERVED = frozenset(
-    (
-        "add_generation_prompt bos_token eos_token messages tools "
-        "caller cycler debug dict joiner lipsum loop namespace range self super "
-        "raise_exception strftime_now tojson "
-        "chat_template continue_final_message conversation max_length padding return_assistant_tokens_mask return_dict "
-        "return_tensors tokenize tokenizer_kwargs truncation"
-    ).split()
+# Names that a caller cannot set: what is given anyway, what the engine offers, and the options of transformers'
+# apply_chat_template, which other servers once let a request override.
+_GIVEN = ("add_generation_prompt", "bos_token", "eos_token", "messages", "tools")
+_OFFERED = (
+    *("caller", "cycler", "debug", "dict", "joiner", "lipsum", "loop", "namespace", "raise_exception", "range"),
+    *("self", "strftime_now", "super", "tojson"),
 )
+_OPTIONS = (
+    *("chat_template", "continue_final_message", "conversation", "max_length", "padding", "return_dict"),
+    *("return_assistant_tokens_mask", "return_tensors", "tokenize", "tokenizer_kwargs", "truncation"),
+)
+RESERVED = frozenset(_GIVEN + _OFFERED + _OPTIONS)
 _PROBLEMS = {
     "OutOfFuel": "it takes more steps than allowed",
     "SyntaxError": "syntax error",

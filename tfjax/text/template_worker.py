@@ -15,7 +15,7 @@ import re
 import resource
 import sys
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import minijinja
@@ -82,7 +82,7 @@ def _limit() -> None:
 def main() -> None:
     """Serves the protocol on standard input and output until the input ends."""
     _limit()
-    clock = [datetime.min]
+    clock = [datetime.fromtimestamp(0, tz=UTC)]
 
     def answer(value: dict[str, object]) -> None:
         sys.stdout.buffer.write(json.dumps(value).encode() + b"\n")
