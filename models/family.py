@@ -22,7 +22,7 @@ class Family[Config]:
     """One architecture.
 
     Attributes:
-        architecture: `model_type` in config.json.
+        architecture: first of `architectures` in config.json.
         config_from_hf: reads config.json, strictly.
         build: makes the module with placeholder parameters of the given dtype.
         sources: parameter path -> checkpoint tensors laid end to end along the first axis.

@@ -184,7 +184,7 @@ def sources(config: LlamaConfig) -> dict[str, tuple[Source, ...]]:
 
 
 FAMILY: Family[LlamaConfig] = Family(
-    architecture="llama",
+    architecture="LlamaForCausalLM",
     config_from_hf=LlamaConfig.from_hf,
     build=Llama,
     sources=sources,

@@ -1,4 +1,4 @@
-"""The model families that can be served, by the `model_type` of their config.json."""
+"""The model families that can be served, by the first of `architectures` in their config.json."""
 
 from __future__ import annotations
 

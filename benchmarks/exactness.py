@@ -1,0 +1,225 @@
+"""The promise as a matrix on real weights: one reply per prompt and sampling, compared over all the ways to make it.
+
+Used by the tests with few tokens and by `make soak` with many. Only tokens of rounds that verified at least one draft count.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from benchmarks.drafters import DraftCounts, KnowingProposer, Watched
+from benchmarks.suite import Prompt
+from tfjax.engine.api import Finished, Generation, Sampling, Tokens
+from tfjax.engine.engine import Engine, Served
+from tfjax.engine.target import TargetBackend
+from tfjax.lanes.copy_drafts import CopyDrafts
+from tfjax.lanes.proposer import Proposer
+from tfjax.lanes.settings import Settings
+from tfjax.lanes.stream import Request
+from tfjax.text.chat_template import ChatTemplate
+from tfjax.text.tokenizer import Tokenizer
+
+SAMPLINGS = {
+    "greedy": Sampling(temperature=0.0),
+    "seeded": Sampling(temperature=0.8, top_p=0.95, seed=20_261_129),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One reply to be made."""
+
+    kind: str
+    sampling: str
+    generation: Generation
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind, self.sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One reply that was made. `counting`: its tokens from rounds with drafts."""
+
+    tokens: tuple[int, ...]
+    finished: Finished
+
+    @property
+    def counting(self) -> int:
+        stats = self.finished.stats
+        return min(stats.completion_tokens, stats.drafted_rounds + stats.accepted)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to make the replies.
+
+    Attributes:
+        streams: replies under way at once.
+        drafter: `none`, `copy` (the product's) or `knowing` (right with probability 0.6).
+        chunk_rows: prompt rows a forward, None for the backend's own choice.
+        cancel_neighbours: beside each reply others are started and cancelled midway.
+    """
+
+    name: str
+    streams: int
+    drafter: str
+    chunk_rows: tuple[int, ...] | None = None
+    cancel_neighbours: bool = False
+
+
+WAYS = (
+    Way("alone, copy drafts", 1, "copy"),
+    Way("alone, 0.6 drafts", 1, "knowing"),
+    Way("4 streams, no drafts", 4, "none"),
+    Way("4 streams, copy drafts", 4, "copy"),
+    Way("4 streams, 0.6 drafts", 4, "knowing"),
+    Way("odd chunks, 0.6 drafts", 1, "knowing", (61,)),
+    Way("4 streams, odd chunks, 0.6 drafts, neighbours cancelled", 4, "knowing", (37,), True),
+)
+
+
+@dataclass(slots=True)
+class WayReport:
+    """What one way gave. `different` names the replies that were not equal to the serial reference."""
+
+    way: Way
+    replies: int = 0
+    tokens: int = 0
+    counting: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    seconds: float = 0.0
+    counts: DraftCounts = field(default_factory=DraftCounts)
+    different: list[str] = field(default_factory=list)
+
+    @property
+    def counted(self) -> int:
+        """Counting tokens; none where nothing was drafted or nothing was rejected."""
+        return self.counting if self.drafted and any(self.counts.rejected) else 0
+
+    def as_dict(self) -> dict[str, object]:
+        deepest = max((i + 1 for i in range(len(self.counts.kept)) if self.counts.kept[i] or self.counts.rejected[i]), default=0)
+        return {
+            "way": self.way.name, "replies": self.replies, "tokens": self.tokens, "counting_tokens": self.counted,
+            "drafted": self.drafted, "kept_drafts": self.accepted, "kept_per_depth": self.counts.kept[:deepest],
+            "rejected_per_depth": self.counts.rejected[:deepest], "shared_rounds": self.counts.shared_rounds,
+            "seconds": round(self.seconds, 1), "different": self.different,
+        }
+
+
+def make_jobs(prompts: Iterable[Prompt], tokenizer: Tokenizer, tokens: int) -> list[Job]:
+    """Every prompt with every sampling; replies go on past EOS so that all are of one length."""
+    template = ChatTemplate(tokenizer.chat_template or "", tokenizer.bos_token, tokenizer.eos_token)
+    jobs = []
+    for prompt in prompts:
+        ids = tuple(tokenizer.encode(template.render(list(prompt.messages))))
+        for name, sampling in SAMPLINGS.items():
+            generation = Generation(f"{prompt.kind}, {name}", ids, tokens, sampling, ignore_eos=True)
+            jobs.append(Job(prompt.kind, name, generation))
+    return jobs
+
+
+class Matrix:
+    """Makes replies on one loaded model, in any way."""
+
+    def __init__(self, backend: TargetBackend, settings: Settings, tokenizer: Tokenizer):
+        self._backend = backend
+        self._settings = settings
+        self._served = Served("proof", tokenizer, tokenizer.eos_ids)
+
+    def serial(self, jobs: Sequence[Job]) -> dict[tuple[str, str], Made]:
+        """The reference: each reply alone, without drafts."""
+        with self._engine(None, None) as engine:
+            return {job.key: _make(engine, [replace(job.generation, draft=False)])[0] for job in jobs}
+
+    def run(self, way: Way, jobs: Sequence[Job], reference: dict[tuple[str, str], Made]) -> WayReport:
+        """Make all replies in one way and compare their tokens with the reference."""
+        report = WayReport(way)
+        known = {(job.generation.prompt, job.generation.sampling): reference[job.key].tokens for job in jobs}
+
+        def proposer(request: Request) -> Proposer:
+            reply = known.get((request.prompt, request.sampling))
+            if way.drafter == "knowing" and reply is not None:
+                return Watched(KnowingProposer(reply, self._backend.vocab), report.counts)
+            return Watched(CopyDrafts(least_match=4), report.counts)
+
+        started = time.perf_counter()
+        with self._engine(proposer, way.chunk_rows) as engine:
+            for first in range(0, len(jobs), way.streams):
+                batch = list(jobs[first : first + way.streams])
+                generations = [replace(job.generation, draft=way.drafter != "none") for job in batch]
+                neighbours = _disturb(engine, generations[0]) if way.cancel_neighbours else None
+                for job, made in zip(batch, _make(engine, generations), strict=True):
+                    _add(report, job, made, reference[job.key])
+                if neighbours is not None:
+                    neighbours()
+        report.seconds = time.perf_counter() - started
+        return report
+
+    @contextmanager
+    def _engine(
+        self, proposer: Callable[[Request], Proposer] | None, chunk_rows: tuple[int, ...] | None
+    ) -> Iterator[Engine]:
+        own_chunks = self._backend.chunk_rows
+        self._backend.chunk_rows = chunk_rows or own_chunks
+        engine = Engine(self._backend, self._settings, self._served, proposer=proposer)
+        try:
+            yield engine
+        finally:
+            engine.close()
+            self._backend.chunk_rows = own_chunks
+
+
+def _add(report: WayReport, job: Job, made: Made, wanted: Made) -> None:
+    stats = made.finished.stats
+    report.replies += 1
+    report.tokens += stats.completion_tokens
+    report.counting += made.counting
+    report.drafted += stats.drafted
+    report.accepted += stats.accepted
+    if made.tokens != wanted.tokens or stats.token_sha256 != wanted.finished.stats.token_sha256:
+        place = next((i for i, (a, b) in enumerate(zip(made.tokens, wanted.tokens, strict=False)) if a != b), -1)
+        report.different.append(f"{job.kind}, {job.sampling}: from token {place} of {len(made.tokens)}")
+
+
+def _make(engine: Engine, generations: Sequence[Generation]) -> list[Made]:
+    """Make replies side by side and wait for all."""
+    boxes: list[queue.SimpleQueue[Tokens | Finished]] = []
+    for generation in generations:
+        box: queue.SimpleQueue[Tokens | Finished] = queue.SimpleQueue()
+        engine.submit(generation, box.put)
+        boxes.append(box)
+    return [_collect(box) for box in boxes]
+
+
+def _collect(box: queue.SimpleQueue[Tokens | Finished]) -> Made:
+    tokens: list[int] = []
+    while True:
+        event = box.get()
+        if isinstance(event, Finished):
+            if event.error is not None:
+                raise RuntimeError(event.error)
+            return Made(tuple(tokens), event)
+        tokens += event.tokens
+
+
+def _disturb(engine: Engine, model: Generation) -> Callable[[], None]:
+    """Start a neighbour that is cancelled after its first tokens, and one that is cancelled in its prompt."""
+    other = replace(model, id="neighbour", prompt=model.prompt[::-1], sampling=Sampling(temperature=1.0, seed=7))
+    ticket = None
+
+    def cancel_soon(event: Tokens | Finished) -> None:
+        if isinstance(event, Tokens) and ticket is not None:
+            ticket.cancel()
+
+    ticket = engine.submit(other, cancel_soon)
+    in_prompt = engine.submit(replace(other, id="neighbour in its prompt", prompt=other.prompt * 2), lambda event: None)
+    time.sleep(0.015)
+    in_prompt.cancel()
+    return ticket.cancel
