@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from tfjax.findings import Finding
-from tfjax.runtime import APPLE_PLATFORMS
 
 GROUP = "jax_plugins"
 
@@ -32,6 +31,8 @@ APPLE_PACKAGES = {
     "metaljax": "metal",
 }
 """Packages of Apple plugins and the platform names that they register."""
+
+APPLE_PLATFORMS = frozenset(APPLE_PACKAGES.values())
 
 JAX_METAL_NEWEST = (0, 5, 0)
 USE_INSTEAD = "pip install 'tfjax[apple]'"

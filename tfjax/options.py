@@ -129,12 +129,16 @@ def _add_option(group: argparse._ArgumentGroup, field: dataclasses.Field[Any], o
 
 
 def _help_text(field: dataclasses.Field[Any], option: Option) -> str:
-    default = option.default_text
-    if default is None:
-        default = {True: "on", False: "off", None: "none", (): "none"}.get(field.default, str(field.default))
+    default = option.default_text or _shown(field.default)
     more = "; may be repeated" if option.repeat else ""
     off = f"; {option.off_flag} undoes it" if option.off_flag else ""
     return f"{option.help}{more} (default: {default}{off}; env {env_name(field.name)})"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value is None or value == () else str(value)
 
 
 def guard[V, R](source: str, value: V, option: Option, convert: Callable[[V], R]) -> R:

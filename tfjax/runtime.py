@@ -12,9 +12,6 @@ from pathlib import Path
 
 from tfjax.checkpoints.cache import cache_home
 
-APPLE_PLATFORMS = frozenset({"METAL", "mps", "mtl", "metal"})
-"""Names under which jax's Apple plugins register."""
-
 NUMERIC_VARIABLES = (
     "JAX_DEFAULT_MATMUL_PRECISION",
     "JAX_DEFAULT_PRNG_IMPL",

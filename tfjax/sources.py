@@ -28,17 +28,15 @@ def resolve[C](
     values: dict[str, Any] = {}
     for field, option in options(config):
         name = field.name
+        text = environ.get(env_name(name))
         if name in fixed:
             values[name] = fixed[name]
         elif name in given or f"{name}_flag" in given:
             values[name] = _from_arguments(given, name, option)
+        elif text or (text is not None and option.secret):  # an empty secret is an error, not a way to have none
+            values[name] = _from_text(env_name(name), text, option)
         elif name in file:
             values[name] = file[name]
-        if name in fixed or name in given or f"{name}_flag" in given:
-            continue
-        text = environ.get(env_name(name))
-        if text is not None and (text or option.secret):
-            values[name] = _from_text(env_name(name), text, option)
     return config(**values)
 
 
