@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -48,7 +47,7 @@ class Keys:
         if self._file is None:
             return []
         try:
-            stat = os.stat(self._file)
+            stat = self._file.stat()
             stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
             if stamp != self._stamp:
                 keys = read_api_keys(self._file)

@@ -19,8 +19,9 @@ def merged(first: Tokens, second: Tokens) -> Tokens:
 
 
 class Channel:
-    """Events of several choices in order of arrival. When a slow reader lets it fill up, a choice's tokens are joined into one event.
+    """Events of several choices in order of arrival.
 
+    When a slow reader lets it fill up, new tokens of a choice are joined to those that wait.
     All methods but the sinks belong to the event loop's thread.
     """
 
@@ -74,9 +75,8 @@ class Channel:
     def _put(self, choice: int, event: Event) -> None:
         if self._closed:
             return
-        if isinstance(event, Tokens) and len(self._items) >= self._max_events:
-            if self._join(choice, event):
-                return
+        if isinstance(event, Tokens) and len(self._items) >= self._max_events and self._join(choice, event):
+            return
         self._items.append((choice, event))
         self._wake.set()
 

@@ -1,4 +1,4 @@
-"""Errors in OpenAI's shape. What a client reads is written here or by the code that refuses; outside texts go to the log only."""
+"""Errors in OpenAI's shape. What a client reads is written by the code that refuses; outside texts go to the log."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """One table of the fields that clients send and this server does not honour.
 
-A field of the table is accepted with a value that changes nothing, and refused with any other. A field that is neither here nor in the
-request's type is unknown: it is ignored, and the reply's X-Tfjax-Ignored header names it.
+A field of the table is accepted with a value that changes nothing, and refused with any other. A field that is neither
+here nor in the request's type is unknown: it is ignored, and the reply's X-Tfjax-Ignored header names it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -133,8 +134,6 @@ def ignored_header(names: list[str]) -> dict[str, str]:
     """The header that names ignored fields, safe against header injection and bounded in size."""
     if not names:
         return {}
-    shown = [
-        "".join(c if c.isascii() and (c.isalnum() or c in "_-.") else "?" for c in n[:64]) for n in names[:_MAX_NAMED]
-    ]
+    shown = [re.sub(r"[^A-Za-z0-9_.-]", "?", name[:64]) for name in names[:_MAX_NAMED]]
     more = [f"and {len(names) - _MAX_NAMED} more"] if len(names) > _MAX_NAMED else []
     return {IGNORED_HEADER: ", ".join(shown + more)}

@@ -97,16 +97,15 @@ def generations_of(
         ApiError: 400 where a prompt and its reply do not fit the context, or fields contradict each other.
     """
     n = request.n or 1
-    if n * len(prompts) > MAX_GENERATIONS:
-        raise bad_request(
-            f"{len(prompts)} prompts with n={n} are {n * len(prompts)} choices; one request may ask for {MAX_GENERATIONS}.",
-            "n" if len(prompts) == 1 else prompt_field,
-        )
+    count = n * len(prompts)
+    if count > MAX_GENERATIONS:
+        text = f"{len(prompts)} prompts with n={n} are {count} choices; one request may ask for {MAX_GENERATIONS}."
+        raise bad_request(text, "n" if len(prompts) == 1 else prompt_field)
     stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
     stop_tokens = tuple(request.stop_token_ids or ())
     for token in stop_tokens:
         check_token(token, engine.tokenizer.vocab_size, "stop_token_ids")
-    made = []
+    made: list[Generation] = []
     for prompt in prompts:
         room = room_for(len(prompt), max_tokens, engine.context, prompt_field)
         if sampling.min_tokens > room:
@@ -116,7 +115,7 @@ def generations_of(
         for choice in range(n):
             made.append(
                 Generation(
-                    id=f"{id}-{len(made)}" if n * len(prompts) > 1 else id,
+                    id=f"{id}-{len(made)}" if count > 1 else id,
                     prompt=tuple(prompt),
                     max_tokens=room,
                     sampling=_seeded(sampling, choice),

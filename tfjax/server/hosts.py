@@ -22,7 +22,9 @@ class HostAllowList:
         if scope["type"] == "http":
             values = Headers(scope=scope).getlist("host")
             if len(values) != 1 or not self._is_allowed(host_name(values[0])):
-                text = "This Host header is not allowed here. If the name is yours, start the server with --allowed-host NAME."
+                text = (
+                    "This Host header is not allowed. If the name is yours, start the server with --allowed-host NAME."
+                )
                 await response_of(ApiError(403, text, code="host_not_allowed"))(scope, receive, send)
                 return
         await self._app(scope, receive, send)

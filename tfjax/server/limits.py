@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tfjax.server.errors import ApiError, response_of, unavailable
 
 OPEN_PATHS = ("/health", "/health/ready")
+MAX_DISCARDED_BYTES = 64 * 1024 * 1024
+DISCARD_S = 5.0
 
 
 class BodyLimit:
@@ -21,8 +26,11 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        length = Headers(scope=scope).get("content-length", "")
+        headers = Headers(scope=scope)
+        length = headers.get("content-length", "")
         if length.isdigit() and int(length[:20]) > self._max_bytes:
+            if "expect" not in headers:
+                await self._discard(receive)
             await response_of(self._error())(scope, receive, send)
             return
         seen = 0
@@ -32,10 +40,22 @@ class BodyLimit:
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > self._max_bytes:
+                await self._discard(receive)
                 raise self._error()
             return message
 
         await self._app(scope, counted, send)
+
+    async def _discard(self, receive: Receive) -> None:
+        """Reads on for a while: most clients read an answer only when they have sent everything."""
+        left = MAX_DISCARDED_BYTES
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_S):
+                while left > 0:
+                    message = await receive()
+                    left -= len(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        return
 
     def _error(self) -> ApiError:
         text = f"The body is longer than {self._max_bytes} bytes (--max-body-bytes)."

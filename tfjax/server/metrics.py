@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -77,11 +78,22 @@ class _Aliases(Collector):
                 yield alias
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counts since the start. `drafts` are rounds that verified drafts."""
+
+    generated: int = 0
+    drafts: int = 0
+    drafted: int = 0
+    accepted: int = 0
+
+
 class ServerMetrics:
     """Counts requests and tokens. Accepted means kept and emitted to a client."""
 
     def __init__(self, engine: Callable[[], EnginePort | None]) -> None:
         self._engine = engine
+        self.totals = Totals()
         source = CollectorRegistry(auto_describe=False)
         source.register(_EngineGauges(engine))
         self._registry = CollectorRegistry(auto_describe=False)
@@ -119,6 +131,7 @@ class ServerMetrics:
         """`count` tokens of one choice arrived in one round, `gap_s` after that choice's last ones."""
         model = self._model()
         self._generated.labels(model).inc(count)
+        self.totals = replace(self.totals, generated=self.totals.generated + count)
         if gap_s is not None:
             latency = self._itl.labels(model)
             for _ in range(count):
@@ -136,6 +149,12 @@ class ServerMetrics:
         self._drafts.labels(model).inc(stats.drafted_rounds)
         self._drafted.labels(model).inc(stats.drafted)
         self._accepted.labels(model).inc(stats.accepted)
+        self.totals = replace(
+            self.totals,
+            drafts=self.totals.drafts + stats.drafted_rounds,
+            drafted=self.totals.drafted + stats.drafted,
+            accepted=self.totals.accepted + stats.accepted,
+        )
         for position, count in enumerate(stats.accepted_per_position):
             self._accepted_at.labels(model, str(position)).inc(count)
 

@@ -1,4 +1,4 @@
-"""What the server needs of an engine and of a tokenizer; the real ones fit these protocols, and so do the stubs of the tests."""
+"""What the server needs of an engine and of a tokenizer. The real ones and the tests' stubs fit these protocols."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TokenizerPort(Protocol):
 
 
 class StatusPort(Protocol):
-    """A moment of the engine. `failed` holds the reason once it cannot go on."""
+    """A moment of the engine. `failed` holds the reason once it cannot go on; `stalled_s` is how long nothing moved."""
 
     @property
     def phase(self) -> str: ...
@@ -60,6 +60,9 @@ class StatusPort(Protocol):
 
     @property
     def waiting(self) -> int: ...
+
+    @property
+    def stalled_s(self) -> float: ...
 
 
 class EnginePort(Protocol):

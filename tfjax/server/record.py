@@ -16,7 +16,7 @@ _KEY = "tfjax.record"
 
 @dataclass(slots=True)
 class Record:
-    """One request. `key` is the label of the API key that was used; `prompt` and `text` stay None unless they may be logged."""
+    """One request. `key` is the label of its API key; `prompt` and `text` stay None unless they may be logged."""
 
     id: str
     key: str = "-"

@@ -21,9 +21,9 @@ ENDS_WELL = ("stop", "length")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What became certain of one choice. `offsets[i]` is the character of the choice's text at which token i's text begins.
+    """What became certain of one choice; the last piece carries `finished`.
 
-    The last piece of a choice carries `finished`.
+    `offsets[i]` is the character of the choice's text at which the text of `logprobs[i].token` begins.
     """
 
     choice: int
@@ -105,7 +105,7 @@ class Reply:
         """Yields what became certain, in order of arrival, until every choice is finished.
 
         Raises:
-            ApiError: the engine ended a choice otherwise than by stop or length, or the request waited too long in the queue.
+            ApiError: the engine ended a choice otherwise than by stop or length, or no lane came free in time.
         """
         choices = [_Choice(index) for index in range(len(self.plan.generations))]
         open_choices = len(choices)

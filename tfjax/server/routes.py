@@ -105,9 +105,9 @@ class Routes:
     ) -> tuple[Model, Plan]:
         model = self._service.ready_model()
         body = await read_body(request)
-        id = prefix + uuid.uuid4().hex
-        record_of(request.scope).id = id
-        plan = await self._service.workers.run(lambda: read(body, model, id))
+        request_id = prefix + uuid.uuid4().hex
+        record_of(request.scope).id = request_id
+        plan = await self._service.workers.run(lambda: read(body, model, request_id))
         return model, plan
 
     def _exchange(self, model: Model, plan: Plan, form: ChatFormat | TextFormat) -> Exchange:
@@ -127,7 +127,7 @@ async def read_body(request: Request) -> bytes:
     """The body of a JSON request.
 
     Raises:
-        ApiError: 415 for another content type, which also keeps web pages from posting without a preflight; 408 when too slow.
+        ApiError: 415 for another content type, so that web pages cannot post without a preflight; 408 when too slow.
     """
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind != JSON:

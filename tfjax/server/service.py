@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from tfjax.config import ServeConfig
 from tfjax.server import schemas
-from tfjax.server.errors import ApiError, unavailable
+from tfjax.server.errors import unavailable
 from tfjax.server.fields import RULES
 from tfjax.server.jsonbody import MAX_DEPTH
 from tfjax.server.metrics import ServerMetrics
@@ -23,7 +23,7 @@ PING_S = 15.0
 
 
 class Service:
-    """What all routes share. It belongs to the event loop's thread, but for `progress`, which the loading thread calls."""
+    """What all routes share. It belongs to the event loop's thread; the loading thread calls `progress` alone."""
 
     def __init__(self, config: ServeConfig, engine: EnginePort | None = None, *, ping_s: float = PING_S) -> None:
         self.config = config
@@ -83,19 +83,17 @@ class Service:
 
     def health(self) -> tuple[int, Health]:
         """HTTP status and body of /health."""
-        if self.failed is not None:
-            return 503, Health("failed", self.phase, self.fraction, reason=self.failed)
         if self.engine is None:
             return 503, Health("loading", self.phase, self.fraction)
-        status = self.engine.status()
-        counts = {"running": status.running, "waiting": status.waiting}
-        if status.failed is not None:
-            return 503, Health("failed", status.phase, status.fraction, reason="The engine has failed.", **counts)
-        if self.draining:
-            return 503, Health("draining", status.phase, status.fraction, **counts)
-        if not status.ready:
-            return 503, Health("loading", status.phase, status.fraction, **counts)
-        return 200, Health("ok", status.phase, status.fraction, **counts)
+        engine = self.engine.status()
+        health = Health("ok", engine.phase, engine.fraction, engine.running, engine.waiting)
+        if self.failed is not None or engine.failed is not None:
+            health.status, health.reason = "failed", self.failed or "The engine has failed; the log says why."
+        elif self.draining:
+            health.status = "draining"
+        elif not engine.ready:
+            health.status = "loading"
+        return (200 if health.status == "ok" else 503), health
 
     @contextmanager
     def serving(self, reply: Reply) -> Iterator[None]:
@@ -125,6 +123,4 @@ class Service:
     def cut(self) -> None:
         """Ends all replies in flight with an error."""
         for reply in list(self._live):
-            reply.fail(
-                ApiError(503, "The server stopped before the reply was complete.", "server_error", code="stopped")
-            )
+            reply.fail(unavailable("The server stopped before the reply was complete.", "stopped"))

@@ -6,11 +6,8 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from tfjax.server.errors import unavailable
-
-T = TypeVar("T")
 
 
 class Workers:
@@ -22,7 +19,7 @@ class Workers:
         self._pending = 0
         self._lock = threading.Lock()
 
-    async def run(self, job: Callable[[], T]) -> T:
+    async def run[T](self, job: Callable[[], T]) -> T:
         with self._lock:
             if self._pending >= self._limit:
                 raise unavailable(f"{self._pending} requests are being read already; try again.", "overloaded")
