@@ -37,7 +37,7 @@ class Backend(Protocol):
         """Queue one forward over all windows and return a ticket for `read`."""
 
     def read(self, ticket: Any) -> Sequence[Result]:
-        """Wait for a forward's results, one per window, in order."""
+        """Wait for a forward's results, one per window, in order. Forwards are read in the order queued, some never."""
 
     def keep(self, windows: Sequence[Window], kept: Sequence[int]) -> None:
         """Commit the first `kept[i]` rows of each window and forget the rest.

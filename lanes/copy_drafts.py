@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from tfjax.lanes.proposer import NOTHING, Proposal
 from tfjax.lanes.suffix_index import SuffixIndex
 
-CHANCE = 0.94
+MOST_WIDTH = 64
+CHANCES = tuple(0.94**place for place in range(1, MOST_WIDTH + 1))
+"""That the first 1, 2, 3, ... tokens of a copy land, while copies do."""
 FAILURES_BEFORE_SILENCE = 4
 SILENT_ASKS = 16
 
@@ -22,8 +24,8 @@ class CopyDrafts:
     def __init__(self, least_match: int = 6, first_width: int = 1, most_width: int = 31) -> None:
         self._index = SuffixIndex()
         self._least_match = least_match
-        self._first_width = min(first_width, most_width)
-        self._most_width = most_width
+        self._most_width = min(most_width, MOST_WIDTH)
+        self._first_width = min(first_width, self._most_width)
         self._width = self._first_width
         self._trust = 1.0
         self._failures = 0
@@ -42,7 +44,7 @@ class CopyDrafts:
         if match.length < self._least_match or count < 1:
             return NOTHING
         self._offered = self._index.copy(match, count)
-        return Proposal(self._offered, tuple(self._trust * CHANCE**place for place in range(1, count + 1)))
+        return Proposal(self._offered, tuple([self._trust * chance for chance in CHANCES[:count]]))
 
     def pass_unread(self) -> bool:
         if self._silent_asks:

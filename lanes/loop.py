@@ -180,10 +180,9 @@ class Lanes:
         return stream.proposer.propose(min(self._most_drafts, stream.room, spare))
 
     def _share(self, proposals: Sequence[Proposal], fixed_rows: int) -> list[int]:
-        streams = len(proposals)
         if self._prices.known:
             chances = [proposal.chances for proposal in proposals]
-            return share_rows(chances, fixed_rows, self._widest, lambda rows: self._prices.round_ms(rows, streams))
+            return share_rows(chances, fixed_rows, self._widest, self._prices.of_round(len(proposals)))
         chances = [proposal.chances[: self._settings.first_width] for proposal in proposals]
         return share_rows(chances, fixed_rows, self._widest, lambda _: 1.0)
 

@@ -21,7 +21,7 @@ class Memory:
 
     def begin(self, stream: Stream) -> bool:
         """Take pages for the prompt and the first growth; False (and nothing taken) where they are not free."""
-        count = self.pool.pages_for(self._wanted_rows(stream))
+        count = self.pool.pages_for(min(stream.limit, len(stream.request.prompt) + self._growth_rows))
         if count > self.pool.free:
             return False
         stream.pages = self.pool.take(count)
@@ -30,7 +30,8 @@ class Memory:
     def secure(self, streams: Sequence[Stream]) -> bool:
         """Give every stream, oldest first, pages for its next round, or pause it. False where all had to be paused."""
         for index, stream in enumerate(streams):
-            stream.paused = not (self._extend(stream) or self._extend_from(stream, streams[:index:-1]))
+            secured = self._extend(stream, self._growth_rows) or self._extend_from(stream, streams[:index:-1])
+            stream.paused = not secured
         return any(not stream.paused for stream in streams)
 
     def rows(self, stream: Stream) -> int:
@@ -46,29 +47,27 @@ class Memory:
         self.pool.give_back(stream.pages)
         stream.pages = []
 
-    def _extend(self, stream: Stream) -> bool:
+    def _extend(self, stream: Stream, growth_rows: int) -> bool:
         """Make sure that the stream can place its next fixed rows, with growth to spare where pages are free."""
-        needed = self.pool.pages_for(min(stream.limit, _held_rows(stream) + 1 + len(stream.forced)))
-        if needed <= len(stream.pages):
+        held_rows = _held_rows(stream)
+        needed = self.pool.pages_for(min(stream.limit, held_rows + 1 + len(stream.forced))) - len(stream.pages)
+        if needed <= 0:
             return True
-        if needed - len(stream.pages) > self.pool.free:
+        if needed > self.pool.free:
             return False
-        wanted = self.pool.pages_for(self._wanted_rows(stream))
-        stream.pages += self.pool.take(min(max(wanted, needed) - len(stream.pages), self.pool.free))
+        wanted = self.pool.pages_for(min(stream.limit, held_rows + growth_rows)) - len(stream.pages)
+        stream.pages += self.pool.take(min(max(wanted, needed), self.pool.free))
         return True
 
     def _extend_from(self, stream: Stream, newer: Sequence[Stream]) -> bool:
-        """The same, with what newer streams hold in advance; `newer` comes newest first."""
+        """The same, just so, with what newer streams hold in advance; `newer` comes newest first."""
         for other in newer:
             keep = self.pool.pages_for(_held_rows(other))
             self.pool.give_back(other.pages[keep:])
             del other.pages[keep:]
-            if self._extend(stream):
+            if self._extend(stream, growth_rows=0):
                 return True
         return False
-
-    def _wanted_rows(self, stream: Stream) -> int:
-        return min(stream.limit, _held_rows(stream) + self._growth_rows)
 
 
 def _held_rows(stream: Stream) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 FIRST_OVERHEAD_MS = 8.0
 RATE = 0.2
@@ -12,7 +12,7 @@ RATE = 0.2
 class Prices:
     """Price of a round = its overhead on the host + the measured time of the width that its rows pad to.
 
-    `window_ms` is the backend's own table and may be filled later; nothing can be priced while it is empty.
+    `window_ms` is the backend's own table and may be filled later; nothing can be priced before.
     """
 
     def __init__(self, widths: Sequence[int], window_ms: Mapping[int, float]) -> None:
@@ -22,7 +22,7 @@ class Prices:
 
     @property
     def known(self) -> bool:
-        return bool(self._window_ms)
+        return all(width in self._window_ms for width in self._widths)
 
     def forward_ms(self, rows: int) -> float:
         """Time of the forward that `rows` rows pad to."""
@@ -35,8 +35,10 @@ class Prices:
         nearest = min(self._overhead_ms, key=lambda seen: abs(seen - streams))
         return self._overhead_ms[nearest]
 
-    def round_ms(self, rows: int, streams: int) -> float:
-        return self.overhead_ms(streams) + self.forward_ms(rows)
+    def of_round(self, streams: int) -> Callable[[int], float]:
+        """Milliseconds of a round of this many streams, by its rows."""
+        overhead_ms = self.overhead_ms(streams)
+        return lambda rows: overhead_ms + self.forward_ms(rows)
 
     def observe(self, rows: int, streams: int, round_ms: float) -> None:
         """Learn the overhead from a round without drafts: with drafts the residual would hold the rows' cost too."""

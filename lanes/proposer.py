@@ -96,12 +96,13 @@ class CheckedProposer:
         """The drafts up to the first that is no token, ending with the first that would end the reply."""
         usable = 0
         for token in proposal.tokens[: max(0, most)]:
-            if not 0 <= token < self._vocab_size:
+            if not (isinstance(token, int) and 0 <= token < self._vocab_size):
                 break
             usable += 1
             if token in self._stop_ids:
                 break
-        return Proposal(proposal.tokens[:usable], tuple(accumulate(proposal.chances[:usable], min)))
+        chances = accumulate(map(float, proposal.chances[:usable]), min)
+        return Proposal(tuple(proposal.tokens[:usable]), tuple(chances))
 
     def _contained(self) -> Contained:
         return Contained("a proposer", self._silence)

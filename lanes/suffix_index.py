@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 GRAM = 3
 MOST_MATCH = 64
@@ -58,29 +59,28 @@ class SuffixIndex:
 
     def copy(self, match: Match, count: int) -> tuple[int, ...]:
         """The `count` tokens that followed the match; past the text's end it repeats what lies in between."""
-        period = len(self._tokens) - match.end
-        return tuple(self._tokens[match.end + step % period] for step in range(count))
+        return tuple(islice(cycle(self._tokens[match.end : match.end + count]), count))
 
     def _find(self) -> Match:
-        size = len(self._tokens)
-        places = self._ends.get(tuple(self._tokens[-GRAM:]), [])
-        end, length = size, 0
+        text, size = self._tokens, len(self._tokens)
+        places = self._ends.get(tuple(text[-GRAM:]), [])
+        end, length, wanted = size, 0, text[-1:]
         for place in reversed(places[-1 - MOST_CANDIDATES : -1]):
-            agreed = self._agreement(place, length)
-            if agreed > length:
-                end, length = place, agreed
+            if place > length and text[place - length - 1 : place] == wanted:
+                end, length = place, self._agreement(place)
                 if length == MOST_MATCH:
                     break
+                wanted = text[-length - 1 :]
         complete = len(places) <= MOST_CANDIDATES + 1
         return Match(end, length, max(length, GRAM - 1) if complete else MOST_MATCH)
 
-    def _agreement(self, place: int, beaten: int) -> int:
-        """How many tokens before `place` agree with the text's end; 0 where they are not more than `beaten`."""
+    def _agreement(self, place: int) -> int:
+        """How many tokens before `place` agree with the text's end, at most MOST_MATCH."""
         text = self._tokens
-        if place <= beaten or text[place - beaten - 1 : place] != text[-beaten - 1 :]:
-            return 0
-        length = beaten + 1
         most = min(place, MOST_MATCH)
-        while length < most and text[place - length - 1] == text[-length - 1]:
+        if text[place - most : place] == text[-most:]:
+            return most
+        length = GRAM
+        while text[place - length - 1] == text[-length - 1]:
             length += 1
         return length

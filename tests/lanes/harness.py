@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tests.stubs import VOCAB, FakeClock, Recorder, ScriptedBackend, ScriptedProposer, serial
 from tfjax.lanes.loop import Lanes
 from tfjax.lanes.proposer import Proposer
 from tfjax.lanes.settings import Settings
 from tfjax.lanes.stream import Request, Stream
-
-from tests.stubs import VOCAB, FakeClock, Recorder, ScriptedBackend, ScriptedProposer, serial
 
 PAGES = 400
 PAGE_ROWS = 4

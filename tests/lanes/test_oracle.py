@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tfjax.lanes.stream import Request
 
 from tests.lanes.harness import complete, drafter, settings
 from tests.stubs import EOS, VOCAB, ScriptedProposer, hashed, looping
+from tfjax.lanes.stream import Request
 
 
 def requests(count: int, max_new: int = 40) -> list[Request]:
