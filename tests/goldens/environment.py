@@ -16,6 +16,7 @@ from pathlib import Path
 PACKAGES = (
     "torch==2.13.0",
     "transformers==5.24.0",
+    "accelerate==1.12.0",
     "gguf==0.19.0",
     "sentencepiece==0.2.3",
     "llama-cpp-python==0.3.36",
