@@ -63,7 +63,7 @@ class LaneTables(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Result per row: token int32 [R], its raw logprob [R], the best alternatives' ids and logprobs [R, TOP_LOGPROBS]."""
+    """Per row: token int32 [R], its raw logprob [R], the best alternatives' ids and logprobs [R, TOP_LOGPROBS]."""
 
     token: jax.Array
     logprob: jax.Array
@@ -108,12 +108,15 @@ def adjust(logits: jax.Array, rules: DrawRules, tables: LaneTables, lane: jax.Ar
         adjusted,
     )
     stops = jnp.where(rules.stops_banned[:, None], tables.stops[lane], logits.shape[1])
-    return adjusted.at[row, stops].set(-jnp.inf, mode="drop")
+    allowed: jax.Array = adjusted.at[row, stops].set(-jnp.inf, mode="drop")
+    return allowed
 
 
 def _sampled(logits: jax.Array, rules: DrawRules) -> jax.Array:
     """Argmax of scaled logits plus keyed noise over the kept tokens. Shape: int32 [R]."""
-    scaled = logits / jnp.where(rules.temperature > 0, rules.temperature, 1)[:, None]
+    # Below the peak all is negative, so that even the smallest temperature overflows to -inf and never to a tie.
+    below = logits - jnp.max(logits, -1, keepdims=True)
+    scaled = below / jnp.where(rules.temperature > 0, rules.temperature, 1)[:, None]
     filtered = (rules.top_k > 0) | (rules.top_p < 1) | (rules.min_p > 0)
     kept = jax.lax.cond(
         jnp.any(filtered & (rules.temperature > 0)),
@@ -158,7 +161,5 @@ def draw(logits: jax.Array, rules: DrawRules, tables: LaneTables, lane: jax.Arra
         jnp.zeros((rows, TOP_LOGPROBS), jnp.int32),
         jnp.zeros((rows, TOP_LOGPROBS), jnp.float32),
     )
-    own, ids, top = jax.lax.cond(
-        jnp.any(rules.logprobs), lambda x: raw_logprobs(x, token), lambda x: nothing, logits
-    )
+    own, ids, top = jax.lax.cond(jnp.any(rules.logprobs), lambda x: raw_logprobs(x, token), lambda x: nothing, logits)
     return Drawn(token, own, ids, top)

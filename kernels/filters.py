@@ -13,6 +13,9 @@ import jax.numpy as jnp
 
 from tfjax.kernels.reduce import tree_sum
 
+TINY = 2.0**-126
+"""Smallest normal float32."""
+
 
 def sort_key(x: jax.Array) -> jax.Array:
     """uint32 values that order as the floats do. Shapes: float32 [...] -> uint32 [...]."""
@@ -27,7 +30,8 @@ def _largest_key(enough: Callable[[jax.Array], jax.Array], rows: int) -> jax.Arr
         trial = found | (jnp.uint32(1) << (31 - i).astype(jnp.uint32))
         return jnp.where(enough(trial), trial, found)
 
-    return jax.lax.fori_loop(0, 32, one_bit, jnp.zeros((rows, 1), jnp.uint32))
+    found: jax.Array = jax.lax.fori_loop(0, 32, one_bit, jnp.zeros((rows, 1), jnp.uint32))
+    return found
 
 
 def _with_first_ties(key: jax.Array, edge: jax.Array, ties: jax.Array, kept: jax.Array) -> jax.Array:
@@ -57,10 +61,10 @@ def keep_top_p(key: jax.Array, weight: jax.Array, kept: jax.Array, top_p: jax.Ar
     def mass(mask: jax.Array) -> jax.Array:
         return tree_sum(jnp.where(mask & kept, weight, 0.0))
 
-    wanted = top_p * mass(kept)
+    wanted = jnp.maximum(top_p * mass(kept), TINY)  # at top_p 0 too, the most likely token is wanted
     edge = _largest_key(lambda t: mass(key >= t) >= wanted, key.shape[0])
     each = jnp.max(jnp.where(kept & (key == edge), weight, 0.0), -1, keepdims=True)
-    ties = jnp.ceil((wanted - mass(key > edge)) / jnp.maximum(each, jnp.finfo(jnp.float32).tiny))
+    ties = jnp.ceil((wanted - mass(key > edge)) / jnp.maximum(each, TINY))
     ties = jnp.maximum(ties, 1).astype(jnp.int32)
     return (top_p >= 1) & kept | _with_first_ties(key, edge, ties, kept)
 

@@ -30,24 +30,31 @@ class Tiles(NamedTuple):
     overwritten by the next one.
 
     Attributes:
-        count: int32 [], tiles in use.
+        used: int32 [], how many tiles.
         start: int32 [tiles], first row of each tile.
         lane: int32 [tiles], whose pages the tile reads.
         last: int32 [tiles], the largest position in the tile.
     """
 
-    count: jax.Array
+    used: jax.Array
     start: jax.Array
     lane: jax.Array
     last: jax.Array
 
 
-def write_rows(pool: jax.Array, rows: jax.Array, page: jax.Array, slot: jax.Array) -> jax.Array:
-    """Store each row's keys (or values) in its page.
+def write_rows(
+    keys: jax.Array, values: jax.Array, k: jax.Array, v: jax.Array, page: jax.Array, slot: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Store each row's key and value in its page.
 
-    Shapes: pool [P, K, PAGE_ROWS, H], rows [R, K, H], page and slot int32 [R] -> pool.
+    Rows that may not see a key mask its score, but a value that is not finite would reach them even at weight zero.
+    So such a value is stored as zeros and its key as NaN, which only the rows that see it turn into NaN.
+
+    Shapes: keys, values [P, K, PAGE_ROWS, H]; k, v [R, K, H]; page, slot int32 [R] -> keys, values.
     """
-    return pool.at[page, :, slot].set(rows)
+    sound = jnp.all(jnp.isfinite(v), -1, keepdims=True)
+    k, v = jnp.where(sound, k, jnp.nan), jnp.where(sound, v, 0)
+    return keys.at[page, :, slot].set(k), values.at[page, :, slot].set(v)
 
 
 def paged_attention(
@@ -63,7 +70,7 @@ def paged_attention(
     """Causal attention of every row to its lane's positions 0..position, in float32.
 
     Shapes: q [R, N, H]; keys, values [P, K, PAGE_ROWS, H]; position int32 [R]; page_table int32 [lanes, pages] with
-    a whole number of key blocks -> [R, N, H] in the dtype of q. Rows in no tile come back as zeros.
+    a whole number of key blocks -> [R, N, H] in the dtype of q. Rows in no tile come back with no meaning.
     """
     rows, heads, size = q.shape
     kv_heads = keys.shape[1]
@@ -80,19 +87,23 @@ def paged_attention(
             values,
             jnp.repeat(jax.lax.dynamic_slice_in_dim(position, start, tile_rows), heads // kv_heads),
             page_table[tiles.lane[i]],
-            tiles.last[i] // BLOCK_KEYS + 1,
+            tiles.last[i],
         )
         attended = attended.reshape(kv_heads, tile_rows, heads // kv_heads, size).transpose(1, 0, 2, 3)
         return jax.lax.dynamic_update_slice_in_dim(out, attended.reshape(tile_rows, heads, size), start, 0)
 
-    out = jax.lax.fori_loop(0, tiles.count, one_tile, jnp.zeros(q.shape, jnp.float32))
-    return out[:rows].astype(q.dtype)
+    out = jax.lax.fori_loop(0, tiles.used, one_tile, jnp.zeros(q.shape, jnp.float32))
+    attended: jax.Array = out[:rows].astype(q.dtype)
+    return attended
 
 
 def _attend(
-    q: jax.Array, keys: jax.Array, values: jax.Array, position: jax.Array, pages: jax.Array, blocks: jax.Array
+    q: jax.Array, keys: jax.Array, values: jax.Array, position: jax.Array, pages: jax.Array, last: jax.Array
 ) -> jax.Array:
-    """Online softmax over key blocks. Shapes: q [K, M, H] scaled, position [M], pages [pages] -> [K, M, H]."""
+    """Online softmax over the key blocks up to position `last`.
+
+    Shapes: q [K, M, H] scaled, position [M], pages [pages], last [] -> [K, M, H].
+    """
 
     def block_of(pool: jax.Array, i: jax.Array) -> jax.Array:
         parts = [
@@ -103,16 +114,19 @@ def _attend(
 
     def one_block(i: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         peak, total, acc = carry
+        at = i * BLOCK_KEYS + jnp.arange(BLOCK_KEYS)
         score = jax.lax.dot_general(q, block_of(keys, i), (((2,), (2,)), ((0,), (0,))))
-        visible = i * BLOCK_KEYS + jnp.arange(BLOCK_KEYS) <= position[:, None]
-        score = jnp.where(visible, score, MASKED)
+        score = jnp.where(at <= position[:, None], score, MASKED)
         new_peak = jnp.maximum(peak, score.max(-1, keepdims=True))
         # Without the barrier XLA recomputes exp inside the sum, vectorised differently for some row counts.
         weight = jax.lax.optimization_barrier(jnp.exp(score - new_peak))
         scale = jnp.exp(peak - new_peak)
-        mixed = jax.lax.dot_general(weight, block_of(values, i), (((2,), (1,)), ((0,), (0,))))
+        written = jnp.where((at <= last)[:, None], block_of(values, i), 0)  # what lies behind may be anything
+        mixed = jax.lax.dot_general(weight, written, (((2,), (1,)), ((0,), (0,))))
         return new_peak, total * scale + tree_sum(weight), acc * scale + mixed
 
     flat = jnp.zeros((*q.shape[:2], 1), jnp.float32)
+    blocks = last // BLOCK_KEYS + 1
     _, total, acc = jax.lax.fori_loop(0, blocks, one_block, (flat + MASKED, flat, jnp.zeros_like(q)))
-    return acc / total
+    attended: jax.Array = acc / total
+    return attended

@@ -14,14 +14,33 @@ HARMLESS = frozenset(
     max_position_embeddings return_dict output_hidden_states output_attentions torchscript use_bfloat16 pruned_heads
     chunk_size_feed_forward is_encoder_decoder is_decoder cross_attention_hidden_size add_cross_attention
     tie_encoder_decoder id2label label2id problem_type finetuning_task task_specific_params tokenizer_class prefix
-    sep_token_id decoder_start_token_id attn_implementation""".split()
+    sep_token_id decoder_start_token_id attn_implementation""".split()  # noqa: SIM905
 )
 """Keys that never change the numbers of a forward."""
 
-MATTERS = (
-    "rope rotary attn attention norm scal softcap moe expert bias act window sliding multiplier logit quant head "
-    "hidden layer vocab mup"
-).split()
+MATTERS = [
+    "rope",
+    "rotary",
+    "attn",
+    "attention",
+    "norm",
+    "scal",
+    "softcap",
+    "moe",
+    "expert",
+    "bias",
+    "act",
+    "window",
+    "sliding",
+    "multiplier",
+    "logit",
+    "quant",
+    "head",
+    "hidden",
+    "layer",
+    "vocab",
+    "mup",
+]
 """Parts of names of keys that do; an unknown key with one of them is refused, any other is only logged."""
 
 

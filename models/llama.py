@@ -23,7 +23,7 @@ from tfjax.models.rows import LayerCache, Rows
 KNOWN_KEYS = frozenset(
     """vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim
     rms_norm_eps rope_theta rope_scaling rope_parameters tie_word_embeddings attention_bias mlp_bias hidden_act
-    max_position_embeddings rope_interleaved""".split()
+    max_position_embeddings rope_interleaved""".split()  # noqa: SIM905
 )
 
 
@@ -67,7 +67,9 @@ class LlamaConfig:
         hidden, heads = require_size(config, "hidden_size"), require_size(config, "num_attention_heads")
         kv_heads = config.get("num_key_value_heads") or heads
         if heads % kv_heads:
-            raise ConfigError(f"config.json: num_attention_heads {heads} is no multiple of num_key_value_heads {kv_heads}")
+            raise ConfigError(
+                f"config.json: num_attention_heads {heads} is no multiple of num_key_value_heads {kv_heads}"
+            )
         return cls(
             vocab=require_size(config, "vocab_size"),
             hidden=hidden,
@@ -135,8 +137,8 @@ class Llama(nnx.Module):
         x = self.embedding[...][rows.token]
         written = []
         for layer, layer_cache in zip(self.layers, cache, strict=True):
-            x, layer_cache = _layer(*nnx.split(layer), x, layer_cache, rows, frequency, tile_rows)
-            written.append(layer_cache)
+            x, new_cache = _layer(*nnx.split(layer), x, layer_cache, rows, frequency, tile_rows)
+            written.append(new_cache)
         return self.norm(x), tuple(written)
 
     @property
@@ -159,7 +161,8 @@ def cache_bytes_per_position(config: LlamaConfig, dtype: jnp.dtype) -> int:
 def sources(config: LlamaConfig) -> dict[str, tuple[Source, ...]]:
     """Which checkpoint tensors make each parameter (several are laid end to end along the first axis)."""
     c, width, kv_width = config, config.heads * config.head_dim, config.kv_heads * config.head_dim
-    found = {"embedding": (Source("model.embed_tokens.weight", (c.vocab, c.hidden)),)}
+    found: dict[str, tuple[Source, ...]] = {}
+    found["embedding"] = (Source("model.embed_tokens.weight", (c.vocab, c.hidden)),)
     found["norm.weight"] = (Source("model.norm.weight", (c.hidden,)),)
     if not c.tied:
         found["head"] = (Source("lm_head.weight", (c.vocab, c.hidden)),)

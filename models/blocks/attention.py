@@ -45,9 +45,7 @@ class Attention(nnx.Module):
         q, k, v = jnp.split(heads, [c.heads, c.heads + c.kv_heads], 1)
         q = rotate(q, rows.position, inverse_frequency)
         k = rotate(k, rows.position, inverse_frequency)
-        cache = LayerCache(
-            write_rows(cache.keys, k, rows.page, rows.slot), write_rows(cache.values, v, rows.page, rows.slot)
-        )
+        cache = LayerCache(*write_rows(cache.keys, cache.values, k, v, rows.page, rows.slot))
         attended = paged_attention(
             q, cache.keys, cache.values, rows.position, rows.tiles, rows.page_table, tile_rows=tile_rows
         )

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 class Sampling:
     """How a reply's tokens are drawn.
 
-    The draw at absolute position p is the argmax of (filtered logit / temperature + Gumbel noise keyed by seed, p and token id),
-    so one seed always gives one reply. Order: logit bias, penalties, temperature, top-k, top-p, min-p.
+    The draw at absolute position p is the argmax of (filtered logit / temperature + Gumbel noise keyed by seed, p and
+    token id), so one seed always gives one reply. Order: logit bias, penalties, temperature, top-k, top-p, min-p.
 
     Attributes:
         temperature: 0 draws the largest logit (lower id on ties).

@@ -8,20 +8,26 @@ from typing import Any
 import jax.monitoring
 
 _EVENT = "/jax/core/compile/backend_compile_duration"
-_lock = threading.Lock()
-_count = 0
 
 
-def _on_event(event: str, _duration_s: float, **_: Any) -> None:
-    global _count
-    if event == _EVENT:
-        with _lock:
-            _count += 1
+class _Counter:
+    """A number that any thread may raise."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self._lock = threading.Lock()
+
+    def on_event(self, event: str, duration_secs: float, **_: Any) -> None:
+        del duration_secs
+        if event == _EVENT:
+            with self._lock:
+                self.value += 1
 
 
-jax.monitoring.register_event_duration_secs_listener(_on_event)
+_counter = _Counter()
+jax.monitoring.register_event_duration_secs_listener(_counter.on_event)
 
 
 def compiles() -> int:
     """Programs that this process compiled (or took from the compile cache) since this module was imported."""
-    return _count
+    return _counter.value

@@ -111,7 +111,8 @@ class Engine:
             if self._failed or self._draining or self._closing:
                 raise EngineStopped(self._failed or "the server is shutting down and takes no new requests")
             if self._open >= self._settings.lanes + self._max_queue:
-                raise QueueFull(f"{self._open - self._settings.lanes} requests wait already; the limit is --max-queue {self._max_queue}")
+                waiting = self._open - self._settings.lanes
+                raise QueueFull(f"{waiting} requests wait already; the limit is --max-queue {self._max_queue}")
             reply = Reply(generation, sink, self.tokenizer, self._clock())
             self._open += 1
             self._inbox.put(lambda: self._admit(reply))
@@ -206,13 +207,12 @@ class Engine:
             if self._failed or self._closing or reply.cancelled:
                 raise Refused(self._failed or "the server is shutting down")
             request = self._request(reply)
-            reply.stream = self._lanes.admit(request)
+            stream = self._lanes.admit(request)
         except Refused as refusal:
             self._refuse(reply, str(refusal))
             return
         self._replies[request.id] = reply
-        if reply.cancelled:
-            reply.cancel()  # it came between the look above and the admission
+        reply.attach(stream)
 
     def _request(self, reply: Reply) -> Request:
         generation = reply.generation

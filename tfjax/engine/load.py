@@ -20,7 +20,7 @@ from tfjax.checkpoints import Checkpoint, open_checkpoint
 from tfjax.checkpoints.cache import cache_home
 from tfjax.checkpoints.resolve import resolve_model
 from tfjax.config import ServeConfig
-from tfjax.engine.buckets import Plan, row_invariant_plan, single_bucket_plan
+from tfjax.engine.buckets import row_invariant_plan, single_bucket_plan
 from tfjax.engine.compiles import compiles
 from tfjax.engine.engine import Engine, Served
 from tfjax.engine.memory import MemoryPlan, memory_budget, plan_memory
@@ -149,8 +149,13 @@ def time_widths(backend: TargetBackend, checkpoint: Checkpoint, progress: Progre
         jax.block_until_ready(drawn)
 
     key = [
-        __version__, jax.__version__, jax.devices()[0].device_kind, str(os.cpu_count()),
-        repr(checkpoint.config), repr(backend.state.cache[0].keys.dtype), str(backend.plan),
+        __version__,
+        jax.__version__,
+        jax.devices()[0].device_kind,
+        str(os.cpu_count()),
+        repr(checkpoint.config),
+        repr(backend.state.cache[0].keys.dtype),
+        str(backend.plan),
     ]
     table = cached(cache_home() / "timings", key, backend.widths, lambda: measure(backend.widths, run))
     log.info("window ms by width: %s", ", ".join(f"{width} {ms:.1f}" for width, ms in table.items()))
@@ -167,7 +172,8 @@ def describe(
         "format": checkpoint.format,
         "dtype": np.dtype(model.dtype).name,
         "device": {"platform": device.platform, "kind": device.device_kind},
-        "versions": {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "flax")} | {"tfjax": __version__},
+        "versions": {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "flax")}
+        | {"tfjax": __version__},
         "arithmetic": report.arithmetic,
         "row_invariance": {
             "proved": report.passed,

@@ -56,8 +56,14 @@ def memory_budget() -> int:
 
 
 def plan_memory(
-    *, model_context: int, asked: int | None, lanes: int, bytes_per_position: int, bytes_per_lane: int,
-    weight_bytes: int, budget_bytes: int,
+    *,
+    model_context: int,
+    asked: int | None,
+    lanes: int,
+    bytes_per_position: int,
+    bytes_per_lane: int,
+    weight_bytes: int,
+    budget_bytes: int,
 ) -> MemoryPlan:
     """Give every lane the whole context where it fits; otherwise cut a context that nobody asked for.
 
@@ -81,9 +87,9 @@ def plan_memory(
     context = min(wanted, fits)
     if context < wanted and (asked is not None or context < LEAST_CONTEXT):
         raise DoesNotFit(
-            f"{lanes} requests of {wanted} positions need {lanes * wanted * bytes_per_position / 2**30:.1f} GiB of cache "
-            f"beside {weight_bytes / 2**30:.1f} GiB of weights; the budget is {budget_bytes / 2**30:.1f} GiB, which holds "
-            f"{fits} positions each. Give a smaller --context or --parallel"
+            f"{lanes} requests of {wanted} positions need {_gib(lanes * wanted * bytes_per_position)} of cache beside "
+            f"{_gib(weight_bytes)} of weights; the budget is {_gib(budget_bytes)}, which holds {fits} positions each. "
+            "Give a smaller --context or --parallel"
         )
     pages = lanes * -(-context // PAGE_ROWS)
     return MemoryPlan(
@@ -95,3 +101,7 @@ def plan_memory(
         weight_bytes=weight_bytes,
         budget_bytes=budget_bytes,
     )
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.1f} GiB"

@@ -30,7 +30,8 @@ class Difference:
     what: str
 
     def __str__(self) -> str:
-        return f"{self.arrangement}: {self.what} of the row at position {self.position} differ in a forward of {self.rows} rows"
+        row = f"the row at position {self.position}"
+        return f"{self.arrangement}: {self.what} of {row} differ in a forward of {self.rows} rows"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,12 @@ class Reply:
         self._text_ends: list[int] = []
         self._characters = 0
 
+    def attach(self, stream: Stream) -> None:
+        """The lane loop took the request. A cancellation that came before counts too."""
+        self.stream = stream
+        if self.cancelled:
+            stream.cancelled = True
+
     def cancel(self) -> None:
         """Any thread, any number of times."""
         self.cancelled = True
@@ -70,9 +76,21 @@ class Reply:
         reason = "cancelled" if self.cancelled else "error"
         waited_ms = 1000 * (now_s - self.submitted_s)
         stats = Stats(
-            prompt_tokens=len(self.generation.prompt), completion_tokens=0, cached_tokens=0, rounds=0, drafted=0,
-            accepted=0, accepted_per_position=(), drafted_rounds=0, min_rows=0, queue_ms=waited_ms, prefill_ms=0.0,
-            ttft_ms=0.0, decode_ms=0.0, seed=self.generation.sampling.seed, token_sha256=self._hash.hexdigest(),
+            prompt_tokens=len(self.generation.prompt),
+            completion_tokens=0,
+            cached_tokens=0,
+            rounds=0,
+            drafted=0,
+            accepted=0,
+            accepted_per_position=(),
+            drafted_rounds=0,
+            min_rows=0,
+            queue_ms=waited_ms,
+            prefill_ms=0.0,
+            ttft_ms=0.0,
+            decode_ms=0.0,
+            seed=self.generation.sampling.seed,
+            token_sha256=self._hash.hexdigest(),
         )
         self._send(Finished(reason, stats, None if self.cancelled else message))
 

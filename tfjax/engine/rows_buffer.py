@@ -54,7 +54,8 @@ class RowsBuffer:
             self[name][:] = value
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        return self.matrix[self._row[name]].view(FIELDS[name])
+        field: NDArray[Any] = self.matrix[self._row[name]].view(FIELDS[name])
+        return field
 
 
 class Run(NamedTuple):

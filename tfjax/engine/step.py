@@ -48,7 +48,12 @@ class Step:
         self._compiled: dict[Bucket, Any] = {}
 
     def forward(
-        self, bucket: Bucket, parameters: Sequence[jax.Array], state: State, token: jax.Array, matrix: jax.Array,
+        self,
+        bucket: Bucket,
+        parameters: Sequence[jax.Array],
+        state: State,
+        token: jax.Array,
+        matrix: jax.Array,
         page_table: jax.Array,
     ) -> tuple[Drawn, jax.Array, State]:
         """The traced function.

@@ -50,8 +50,8 @@ class TargetBackend:
         self.plan = plan
         self.memory = memory
         self.vocab: int = model.config.vocab
-        self.widths = tuple(bucket.rows for bucket in plan.verify)
-        self.chunk_rows = tuple(bucket.rows for bucket in plan.prompt)[-2:]
+        self.widths: Sequence[int] = tuple(bucket.rows for bucket in plan.verify)
+        self.chunk_rows: Sequence[int] = tuple(bucket.rows for bucket in plan.prompt)[-2:]
         self.window_ms: Mapping[int, float] = {}
         self.state = empty_state(model, memory)
         self._pages: NDArray[np.int32] = np.zeros((memory.lanes + 1, memory.pages_per_lane), np.int32)
@@ -133,8 +133,8 @@ class TargetBackend:
             draws = tokens[row : row + window.rows]
             wanted = self._sampling[window.stream.lane].logprobs
             entries = None if wanted is None else _logprobs(ticket.drawn, row, draws, wanted)
-            error = "the model's logits are not finite" if NOT_FINITE in draws else None
-            results.append(Result(draws, entries, error))
+            trouble = "the model's logits are not finite" if NOT_FINITE in draws else None
+            results.append(Result(draws, entries, trouble))
             row += window.rows
         return results
 
@@ -159,7 +159,7 @@ class TargetBackend:
         return buffer
 
     def _sync_pages(self, stream: Stream) -> None:
-        """Copy the stream's pages into the table where they changed. Page 0 is scratch, so the loop's ids move by one."""
+        """Copy the stream's pages into the table if they changed. Page 0 is scratch, so the loop's ids move by one."""
         lane = stream.lane
         if stream.pages == self._known_pages[lane]:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -21,7 +22,7 @@ def measure(widths: Sequence[int], run: Callable[[int], None]) -> dict[int, floa
     """Fastest of RUNS milliseconds per width, after one untimed run. `run(width)` does one forward and waits for it."""
     table = {width: _fastest_ms(run, width) for width in widths}
     for _ in range(2):
-        for narrow, wide in zip(widths, widths[1:], strict=False):
+        for narrow, wide in itertools.pairwise(widths):
             if table[wide] < SUSPICIOUS * table[narrow]:
                 for width in (narrow, wide):
                     table[width] = min(table[width], _fastest_ms(run, width))
@@ -38,8 +39,10 @@ def _fastest_ms(run: Callable[[int], None], width: int) -> float:
     return min(times)
 
 
-def cached(directory: Path, key: Sequence[str], widths: Sequence[int], measure_now: Callable[[], dict[int, float]]) -> dict[int, float]:
-    """The table measured earlier for the same key (device, model shape, code version), else a new one, kept for next time.
+def cached(
+    directory: Path, key: Sequence[str], widths: Sequence[int], measure_now: Callable[[], dict[int, float]]
+) -> dict[int, float]:
+    """The table measured earlier for the same key (device, model shape, code version), else a new one, which is kept.
 
     A bad or unwritable file only costs a new measurement.
     """

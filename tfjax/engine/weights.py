@@ -78,13 +78,17 @@ def check_tensors(checkpoint: Checkpoint, sources: Mapping[str, tuple[Source, ..
             raise CheckpointError(checkpoint.path, f"tensor {name} is missing", expected=f"shape {shape}")
         if infos[name].shape != shape:
             raise CheckpointError(
-                infos[name].file, f"tensor {name} has another shape than config.json says",
-                found=infos[name].shape, expected=shape,
+                infos[name].file,
+                f"tensor {name} has another shape than config.json says",
+                found=infos[name].shape,
+                expected=shape,
             )
     for name in infos:
         if name not in wanted and not _ignorable(name):
             raise CheckpointError(
-                infos[name].file, f"tensor {name} has no place in this architecture", found=infos[name].shape,
+                infos[name].file,
+                f"tensor {name} has no place in this architecture",
+                found=infos[name].shape,
                 expected="only tensors that config.json accounts for (are bias flags or the tied head set right?)",
             )
 
