@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -68,23 +68,64 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert "XDG_CACHE_HOME" in (finding.remedy or "")
 
 
-def test_the_self_test_reports_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(util, "find_spec", lambda name: SimpleNamespace())
-    for passed, state in ((True, "ok"), (False, "failed")):
-        report = SimpleNamespace(passed=passed, text="rows 2..512 equal single rows")
-        monkeypatch.setitem(sys.modules, "tfjax.engine.probe", SimpleNamespace(self_test=lambda report=report: report))
-        finding = doctor.self_test()
-        assert (finding.state, finding.found) == (state, report.text)
-        assert (finding.remedy is None) is passed
+class Loader(ModuleType):
+    """Stands for tfjax.engine.load: a proof that holds, or does not."""
+
+    class NotExact(RuntimeError):
+        pass
+
+    def __init__(self, *, exact: bool) -> None:
+        super().__init__("tfjax.engine.load")
+        self.exact = exact
+
+    def load_model(self, checkpoint: object, dtype: str, progress: object) -> str:
+        assert (checkpoint, dtype) == ("opened", "auto")
+        return "model"
+
+    def fit_memory(self, model: str, *, asked: int | None, lanes: int) -> str:
+        assert (model, asked, lanes) == ("model", None, 4)
+        return "memory"
+
+    def start_backend(self, model: str, memory: str, progress: object) -> tuple[str, SimpleNamespace]:
+        if not self.exact:
+            raise self.NotExact("row 3 differs")
+        return "backend", SimpleNamespace(arithmetic="row-invariant", rows_compared=55, arrangements=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("exact", "state", "found"),
+    [
+        (True, "ok", "row-invariant: 55 rows in 2 arrangements have the bits of single rows"),
+        (False, "failed", "row 3 differs"),
+    ],
+)
+def test_the_self_test_is_the_proof_of_the_start(
+    monkeypatch: pytest.MonkeyPatch, exact: bool, state: str, found: str
+) -> None:
+    loader = Loader(exact=exact)
+    monkeypatch.setitem(sys.modules, "tfjax.engine.load", loader)
+    monkeypatch.setattr("tfjax.engine.load", loader, raising=False)
+    monkeypatch.setitem(sys.modules, "jax", sys)
+    monkeypatch.setattr("tfjax.checkpoints.open_checkpoint", lambda path: "opened")
+    finding = doctor.self_test(Path("model"))
+    assert (finding.state, finding.found) == (state, found)
 
 
 def test_no_self_test_where_jax_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "probe_devices", lambda: iter([FAILED]))
-    monkeypatch.setattr(doctor, "self_test", lambda: pytest.fail("ran on a broken jax"))
-    monkeypatch.setattr(doctor, "default_model", lambda: OK)
+    monkeypatch.setattr(doctor, "self_test", lambda path: pytest.fail("ran on a broken jax"))
+    monkeypatch.setattr(doctor, "default_model", lambda: Path("model"))
     found = list(doctor.examine())
     assert FAILED in found
     assert found[0].what == "python"
+    assert found[-1] == Finding("default model", "ok", "model")
+
+
+def test_a_model_and_a_working_jax_are_put_to_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "probe_devices", lambda: iter([OK]))
+    monkeypatch.setattr(doctor, "self_test", lambda path: Finding("arithmetic", "ok", str(path)))
+    monkeypatch.setattr(doctor, "default_model", lambda: Path("model"))
+    assert list(doctor.examine())[-1] == Finding("arithmetic", "ok", "model")
 
 
 def test_a_default_model_that_is_not_here_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +135,8 @@ def test_a_default_model_that_is_not_here_is_a_warning(monkeypatch: pytest.Monke
         assert (name, offline) == (None, True)
         raise CheckpointError("SmolLM2", "not found", remedy="pip install it")
 
+    monkeypatch.setattr(doctor, "probe_devices", lambda: iter([OK]))
     monkeypatch.setattr(resolve, "resolve_model", absent)
-    finding = doctor.default_model()
-    assert finding.state == "warning"
+    finding = list(doctor.examine())[-1]
+    assert (finding.what, finding.state) == ("default model", "warning")
     assert "pip install it" in (finding.remedy or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 
 from tfjax.checkpoints.errors import CheckpointError
 from tfjax.options import ConfigError
-from tfjax.terminal import CommandError, PhaseLines, progress_on_stderr, run_command
+from tfjax.terminal import EXPECTED, CommandError, PhaseLines, progress_on_stderr, run_command
 
 
 def ends_with(error: BaseException) -> int:
@@ -40,6 +41,11 @@ def test_foreseen_errors_are_one_line(
     assert ends_with(error) == code
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", line)
+
+
+def test_the_expected_errors_exist() -> None:
+    for module, name in EXPECTED:
+        assert issubclass(getattr(importlib.import_module(module), name), Exception)
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug"), RuntimeError("a bug")])

@@ -9,13 +9,13 @@ import platform
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 
 from tfjax import __version__
 from tfjax.findings import Finding
 from tfjax.jax_plugins import advise, installed_plugins, probe_devices
-from tfjax.terminal import FAILED, OK, run_command
+from tfjax.terminal import FAILED, OK, progress_on_stderr, run_command
 
 NAME = "tfjax doctor"
 
@@ -66,9 +66,13 @@ def examine() -> Iterator[Finding]:
         runs = runs and finding.state != "failed"
         yield finding
     yield from caches()
-    yield default_model()
+    model = default_model()
+    if isinstance(model, Finding):
+        yield model
+        return
+    yield Finding("default model", "ok", str(model))
     if runs:
-        yield self_test()
+        yield self_test(model)
 
 
 def packages() -> Iterator[Finding]:
@@ -106,31 +110,37 @@ def caches() -> Iterator[Finding]:
     yield Finding("cache", "ok", f"{home}, {size / 2**20:.1f} MiB")
 
 
-def default_model() -> Finding:
-    """Whether `tfjax serve` without a model finds one here."""
+def default_model() -> Path | Finding:
+    """The model that `tfjax serve` takes when none is named, or why it is not here."""
     from tfjax.checkpoints import CheckpointError
     from tfjax.checkpoints.resolve import resolve_model
 
     try:
-        path: Path = resolve_model(None, offline=True, progress=lambda phase, fraction: None)
+        return resolve_model(None, offline=True, progress=lambda phase, fraction: None)
     except CheckpointError as error:
-        return Finding("default model", "warning", "not here; the first start would fetch it", str(error))
-    return Finding("default model", "ok", str(path))
+        return Finding("default model", "warning", "not here, so there is no self-test", str(error))
 
 
-def self_test() -> Finding:
-    """The engine's own probe: every number of rows has to give the bits of single rows."""
-    if util.find_spec("tfjax.engine.probe") is None:
-        return Finding("arithmetic", "warning", "this build has no self-test")
+def self_test(path: Path) -> Finding:
+    """The engine's own proof on the default model, set up as `tfjax serve` would: compiles, then compares bits."""
+    from tfjax.config import ServeConfig
     from tfjax.runtime import prepare_runtime
 
     if "jax" not in sys.modules:
         prepare_runtime()
-    from tfjax.engine.probe import self_test as probe
+    from tfjax.checkpoints import open_checkpoint
+    from tfjax.engine import load
 
-    report = probe()
-    remedy = None if report.passed else "Report it with this output; tfjax refuses to serve on this device."
-    return Finding("arithmetic", "ok" if report.passed else "failed", report.text, remedy)
+    config = ServeConfig()
+    with progress_on_stderr() as progress:
+        model = load.load_model(open_checkpoint(path), config.dtype, progress)
+        memory = load.fit_memory(model, asked=config.context, lanes=config.parallel)
+        try:
+            _, report = load.start_backend(model, memory, progress)
+        except load.NotExact as error:
+            return Finding("arithmetic", "failed", str(error), "Report it with this output.")
+    compared = f"{report.rows_compared} rows in {len(report.arrangements)} arrangements have the bits of single rows"
+    return Finding("arithmetic", "ok", f"{report.arithmetic}: {compared}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,16 @@ USAGE = 2
 CANCELLED = 130
 
 
+EXPECTED = (
+    ("tfjax.checkpoints.errors", "CheckpointError"),
+    ("tfjax.engine.load", "NotExact"),
+    ("tfjax.engine.memory", "DoesNotFit"),
+    ("tfjax.models.config", "ConfigError"),
+    ("tfjax.text.pieces", "UnsupportedTokenizer"),
+)
+"""Errors of a model or machine that cannot be used; their message tells the user all there is to know."""
+
+
 class CommandError(Exception):
     """A command that cannot do its work. The message is all that the user needs; no traceback is shown."""
 
@@ -29,14 +39,12 @@ def run_command(name: str, action: Callable[[], int]) -> int:
         return action()
     except ConfigError as error:
         return _fail(name, error, USAGE)
-    except (CommandError, OSError) as error:
-        if isinstance(error, BrokenPipeError):
-            return _reader_left()
-        return _fail(name, error, FAILED)
+    except BrokenPipeError:
+        return _reader_left()
     except KeyboardInterrupt:
         return CANCELLED
-    except ValueError as error:
-        if not _is_checkpoint_error(error):
+    except Exception as error:
+        if not _is_expected(error):
             raise
         return _fail(name, error, FAILED)
 
@@ -52,10 +60,10 @@ def _reader_left() -> int:
     return FAILED
 
 
-def _is_checkpoint_error(error: ValueError) -> bool:
-    # Looked up, not imported: where it was never imported, it cannot have been raised.
-    module = sys.modules.get("tfjax.checkpoints.errors")
-    return module is not None and isinstance(error, module.CheckpointError)
+def _is_expected(error: Exception) -> bool:
+    # Compared by name: importing the modules would take seconds, and where they were not imported they did not raise.
+    names = {(kind.__module__, kind.__name__) for kind in type(error).__mro__}
+    return isinstance(error, CommandError | OSError) or not names.isdisjoint(EXPECTED)
 
 
 class PhaseLines:
