@@ -1,4 +1,4 @@
-"""Tensors of a GGUF file come out as the gguf package dequantizes them, under Hugging Face names and in its row order."""
+"""Tensors of a GGUF file come out as the gguf package dequantizes them, under Hugging Face names, in its row order."""
 
 from __future__ import annotations
 
@@ -48,9 +48,7 @@ def test_plain_types_keep_their_type_and_bits(tmp_path: Path, name: str) -> None
     wanted = values("blk.0.ffn_up.weight").astype(dtype)
     raw = wanted.view(np.uint8) if name == "BF16" else wanted
     if name == "BF16":
-        path = write_gguf(
-            tmp_path / "m.gguf", quantized={"blk.0.ffn_up.weight": (raw, GGMLQuantizationType.BF16)}
-        )
+        path = write_gguf(tmp_path / "m.gguf", quantized={"blk.0.ffn_up.weight": (raw, GGMLQuantizationType.BF16)})
     else:
         path = write_gguf(tmp_path / "m.gguf", tensors={"blk.0.ffn_up.weight": raw})
     read = open_checkpoint(path).tensors.read(UP)
@@ -159,9 +157,8 @@ def test_file_that_shrank_since_its_index_was_cached(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf")
     tensors = open_checkpoint(path).tensors
     path.write_bytes(path.read_bytes()[:-4096])
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        for name in tensors.infos:
-            tensors.read(name)
+    with pytest.raises(CheckpointError, match=r"cannot be read; tensor blk\.0\.ffn_down\.weight"):
+        tensors.read("model.layers.0.mlp.down_proj.weight")
 
 
 @pytest.mark.weights

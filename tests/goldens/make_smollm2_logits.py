@@ -27,13 +27,13 @@ PROMPTS = (
     ),
     '{"users": [{"id": 1, "name": "Ada", "tags": ["a", "b"]}, {"id": 2, "name": "Grace", "tags": []}, {"id": 3,',
     (
-        "The history of computing is longer than that of electronic machines. Tally sticks, the abacus and the slide "
-        "rule helped people to calculate for thousands of years. In the nineteenth century Charles Babbage designed an "
-        "engine that could be programmed with punched cards, and Ada Lovelace wrote what is often called the first "
-        "program. In the 1930s Alan Turing "
-        "described an abstract machine that can compute whatever is computable, and Konrad Zuse built working machines with "
-        "relays. During the war Colossus broke ciphers; afterwards ENIAC, EDSAC and the Manchester Baby showed what "
-        "electronics could do. The transistor of 1947 made machines small, and the integrated circuit made them"
+        "The history of computing is longer than that of electronic machines. Tally sticks, the abacus and "
+        "the slide rule helped people to calculate for thousands of years. In the nineteenth century Charles "
+        "Babbage designed an engine that could be programmed with punched cards, and Ada Lovelace wrote what "
+        "is often called the first program. In the 1930s Alan Turing described an abstract machine that can "
+        "compute whatever is computable, and Konrad Zuse built working machines with relays. During the war "
+        "Colossus broke ciphers; afterwards ENIAC, EDSAC and the Manchester Baby showed what electronics "
+        "could do. The transistor of 1947 made machines small, and the integrated circuit made them"
     ),
 )
 

