@@ -170,7 +170,7 @@ class Lanes:
             )
 
     def _forced(self, stream: Stream) -> tuple[int, ...]:
-        return tuple(stream.forced)[: min(stream.left, self._widest - 1)] if stream.forced else ()
+        return tuple(stream.forced)[: min(stream.room, self._widest - 1)] if stream.forced else ()
 
     def _ask(self, stream: Stream) -> Proposal:
         """Ask for drafts, exactly once a round: a proposer that stays silent for a while counts the asks."""
@@ -252,7 +252,7 @@ class Lanes:
             return
         drafted = len(window.drafts) - window.forced
         stream.counts.add_round(drafted, outcome.accepted, outcome.kept, window.rows)
-        for _ in range(min(window.forced, outcome.kept)):
+        for _ in range(min(len(stream.forced), outcome.kept)):
             stream.forced.popleft()
         if stream.proposer is not None:
             stream.proposer.observe(outcome.tokens, drafted, alone)

@@ -51,6 +51,17 @@ def looping(period: int, seed: int = 0, slip: int = 0) -> Script:
     return script
 
 
+def teasing(length: int, seed: int = 0) -> Script:
+    """Repeats a phrase of this length, each time followed by one hashed token: what followed it before is no guide."""
+    fresh = hashed(seed)
+
+    def script(context: Sequence[int], prompt: int) -> int:
+        place = (len(context) - prompt) % (length + 1)
+        return place if place < length else fresh(context, prompt)
+
+    return script
+
+
 def penalised(script: Script, limit: int = 2, min_tokens: int = 0) -> Script:
     """A target with history: a token drawn `limit` times moves on to the next id; EOS is banned before `min_tokens`."""
 
@@ -142,8 +153,8 @@ class ScriptedBackend:
     stale, not rolled back, or another lane's changes what is drawn, as it would in a real model. The stream's
     `request.sampling` is its script.
 
-    `fail_at` maps a method's name to the numbers of its calls (from 1) that raise. With a clock, a forward takes
-    `window_ms` of its width.
+    `fail_at` maps a method's name to the numbers of its calls (from 1) that raise; `not_finite` maps a request's id to
+    the position from which its numbers are not finite. With a clock, a forward takes `window_ms` of its width.
     """
 
     def __init__(
@@ -157,6 +168,7 @@ class ScriptedBackend:
         chunk_rows: Sequence[int] = (4, 16),
         clock: FakeClock | None = None,
         fail_at: Mapping[str, set[int]] | None = None,
+        not_finite: Mapping[str, int] | None = None,
         logprobs: bool = True,
     ) -> None:
         self.widths = widths
@@ -168,7 +180,9 @@ class ScriptedBackend:
         self.most_lanes = lanes
         self.clock = clock
         self.fail_at = fail_at or {}
+        self.not_finite = not_finite or {}
         self.logprobs = logprobs
+        self.failed = False
         self.calls: Counter[str] = Counter()
         self.forwards: list[tuple[Window, ...]] = []
         self.chunks: list[tuple[str, int, int]] = []
@@ -239,7 +253,8 @@ class ScriptedBackend:
     def release(self, stream: Stream) -> None:
         self._call("release")
         if stream.lane in self.lanes and self.lanes[stream.lane].stream is stream:
-            del self.lanes[stream.lane]
+            uncommitted = self.lanes.pop(stream.lane).uncommitted
+            require(self.failed or not uncommitted, "a verified window was neither kept nor dropped")
 
     # What tests look at.
 
@@ -257,6 +272,7 @@ class ScriptedBackend:
     def _call(self, name: str) -> None:
         self.calls[name] += 1
         if self.calls[name] in self.fail_at.get(name, ()):
+            self.failed = True
             raise BackendFailureError(f"{name} call {self.calls[name]}")
 
     def _lane(self, stream: Stream) -> Lane:
@@ -295,6 +311,8 @@ class ScriptedBackend:
         seen = self._read_back(stream, position + rows)
         prompt = len(stream.request.prompt)
         draws = [stream.request.sampling(seen[:end], prompt) for end in range(position + 1, position + rows + 1)]
+        if position >= self.not_finite.get(stream.request.id, position + 1):
+            return Result(draws, error="numbers are not finite")
         if not self.logprobs:
             return Result(draws)
         return Result(draws, [logprob_of((*seen[: position + 1 + row], draw)) for row, draw in enumerate(draws)])
