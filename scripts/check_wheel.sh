@@ -39,7 +39,7 @@ esac
 
 echo 'check: import floors'
 "$work/venv/bin/python" -c 'import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())' \
-    --config "$repo/pyproject.toml" --no-cache
+    "$repo/pyproject.toml" --no-cache
 echo 'check: types'
 "$work/venv/bin/python" -m mypy --config-file "$repo/pyproject.toml" --cache-dir "$repo/.mypy_cache" -p tfjax
 echo 'check: command line'

@@ -103,7 +103,7 @@ def test_greedy_by_default(engine: Engine) -> None:
     assert request.prompt == (97, 98, 99)
     assert request.sampling == Sampling(temperature=0.0)
     assert request.draft
-    assert engine.config == ServeConfig(model="model", parallel=1)
+    assert engine.config == ServeConfig(model="model")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_max_tokens_is_cut_to_what_the_context_leaves(engine: Engine) -> None:
 
 def test_engine_flags_reach_the_engine(engine: Engine) -> None:
     generate.main(["model", "abc", "--no-drafts", "--dtype", "float32", "--max-model-len", "64", "--offline"])
-    expected = ServeConfig(model="model", parallel=1, no_drafts=True, dtype="float32", context=64, offline=True)
+    expected = ServeConfig(model="model", no_drafts=True, dtype="float32", context=64, offline=True)
     assert engine.config == expected
     assert not engine.requests[0].draft
 
@@ -137,9 +137,9 @@ def test_engine_flags_reach_the_engine(engine: Engine) -> None:
 def test_settings_of_the_server_do_not_matter(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFJAX_HOST", "0.0.0.0")
     monkeypatch.setenv("TFJAX_API_KEY", "")
-    monkeypatch.setenv("TFJAX_PARALLEL", "9")
+    monkeypatch.setenv("TFJAX_API_KEY_FILE", "/no/such/file")
     assert generate.main(["model", "abc"]) == 0
-    assert engine.config == ServeConfig(model="model", parallel=1)
+    assert engine.config == ServeConfig(model="model")
 
 
 def test_a_dash_reads_the_prompt(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

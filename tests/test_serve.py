@@ -20,11 +20,11 @@ Load = Callable[[Callable[[str, float], None]], Any]
 class Server:
     """Stands for tfjax.server.run: keeps what it was called with."""
 
-    def __init__(self, answer: int | None = None) -> None:
+    def __init__(self, answer: int = 0) -> None:
         self.answer = answer
         self.calls: list[tuple[ServeConfig, Load]] = []
 
-    def run_server(self, config: ServeConfig, load: Load) -> int | None:
+    def run_server(self, config: ServeConfig, load: Load) -> int:
         self.calls.append((config, load))
         return self.answer
 
@@ -35,7 +35,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "prepare_runtime", lambda: made)
 
 
-def serving(monkeypatch: pytest.MonkeyPatch, answer: int | None = None) -> Server:
+def serving(monkeypatch: pytest.MonkeyPatch, answer: int = 0) -> Server:
     server = Server(answer)
     module = ModuleType("tfjax.server.run")
     module.run_server = server.run_server  # type: ignore[attr-defined]
@@ -43,11 +43,11 @@ def serving(monkeypatch: pytest.MonkeyPatch, answer: int | None = None) -> Serve
     return server
 
 
-@pytest.mark.parametrize(("answer", "code"), [(None, 0), (0, 0), (1, 1), (130, 130)])
+@pytest.mark.parametrize("code", [0, 1, 130])
 def test_the_server_gets_the_settings_and_its_answer_is_the_exit_code(
-    monkeypatch: pytest.MonkeyPatch, answer: int | None, code: int
+    monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    server = serving(monkeypatch, answer)
+    server = serving(monkeypatch, code)
     assert serve.main(["model.gguf", "--port", "0", "--parallel", "2"]) == code
     [(config, _)] = server.calls
     assert config == ServeConfig(model="model.gguf", port=0, parallel=2)

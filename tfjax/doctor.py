@@ -130,10 +130,11 @@ def self_test(path: Path) -> Finding:
         prepare_runtime()
     from tfjax.checkpoints import open_checkpoint
     from tfjax.engine import load
+    from tfjax.engine.weights import load_model
 
     config = ServeConfig()
     with progress_on_stderr() as progress:
-        model = load.load_model(open_checkpoint(path), config.dtype, progress)
+        model = load_model(open_checkpoint(path), config.dtype, progress)
         memory = load.fit_memory(model, asked=config.context, lanes=config.parallel)
         try:
             _, report = load.start_backend(model, memory, progress)

@@ -80,7 +80,8 @@ def sampling_values(arguments: argparse.Namespace) -> dict[str, float]:
 
 def _generate(arguments: argparse.Namespace) -> int:
     sampling = sampling_values(arguments)
-    config = resolve(ServeConfig, arguments, parallel=1, host="127.0.0.1", api_key=(), api_key_file=None)
+    # As many lanes as the server has, so that both find the same compiled programs in the cache.
+    config = resolve(ServeConfig, arguments, host="127.0.0.1", api_key=(), api_key_file=None)
     prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
 
     from tfjax.runtime import prepare_runtime

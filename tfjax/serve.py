@@ -11,7 +11,7 @@ from tfjax import __version__
 from tfjax.config import ServeConfig
 from tfjax.options import add_options
 from tfjax.sources import resolve, unknown_variables
-from tfjax.terminal import OK, run_command
+from tfjax.terminal import run_command
 
 if TYPE_CHECKING:
     from tfjax.engine.engine import Engine
@@ -63,8 +63,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
         return load_engine(config, progress)
 
-    code = run_server(config, load)
-    return OK if code is None else code
+    return run_server(config, load)
 
 
 def _say(text: str) -> None:
