@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.lanes.harness import PAGE_ROWS, Run, complete, drafter, settings
-from tests.stubs import EOS, VOCAB, FakeClock, Recorder, ScriptedBackend, hashed, listed, looping, serial
+from tests.stubs import EOS, VOCAB, FakeClock, Recorder, ScriptedBackend, hashed, listed, looping, serial, teasing
 from tfjax.lanes.loop import Lanes
 from tfjax.lanes.roster import Refused
 from tfjax.lanes.stream import Request, Stream
@@ -131,7 +131,7 @@ def test_forced_tokens_stop_it_from_running_ahead() -> None:
 
 
 @pytest.mark.parametrize(
-    "script", [looping(4, 1, slip=11), looping(7, 2, slip=5), looping(3, 3), hashed(4, 3), hashed(5, 9)]
+    "script", [looping(4, 1, slip=11), looping(7, 2, slip=5), looping(3, 3), hashed(4, 3), teasing(6)]
 )
 @pytest.mark.parametrize("least_match", [4, 6])
 def test_running_ahead_with_copies_proposes_the_same(script: Any, least_match: int) -> None:
