@@ -12,7 +12,8 @@ MIN_ROWS = 2
 def rows_matmul(x: jax.Array, weight: jax.Array) -> jax.Array:
     """`x @ weight.T` with float32 accumulation and a float32 result.
 
-    Contracting the last axis of both is the form whose bits do not depend on the row count on CPU.
+    Contracting the last axis of both is the form whose bits do not depend on the row count on CPU, from 8 inputs and
+    8 outputs on.
 
     Shapes: x [R, in], weight [out, in] as checkpoints store it -> [R, out] float32.
     """

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.row_invariance import FEW, assert_row_invariant, bits, rows_of_normals, spread
+from tfjax.kernels.reduce import tree_sum
+
+summed = jax.jit(tree_sum)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 9, 64, 128, 576, 1000])
+def test_is_the_sum(width: int) -> None:
+    x = rows_of_normals(width, 5, width)
+    np.testing.assert_allclose(summed(x)[:, 0], x.astype(np.float64).sum(-1), rtol=1e-5, atol=1e-5)
+
+
+def test_adds_the_upper_half_to_the_lower() -> None:
+    """With one large entry the order of additions shows: 1e8 swallows a single 1 and not a sum of many."""
+    x = np.array([[1e8, 1, 1, 1, -1e8, 1, 1, 1]], np.float32)
+    assert summed(x)[0, 0] == 6
+    x = np.array([[1e8, 4, 1, 1, 1, -1e8, 1, 1]], np.float32)
+    half = x[:, :4] + x[:, 4:]
+    quarter = half[:, :2] + half[:, 2:]
+    assert summed(x)[0, 0] == quarter[0, 0] + quarter[0, 1]
+
+
+def test_keeps_leading_axes_and_dtype() -> None:
+    x = jnp.ones((2, 3, 5), jnp.bfloat16)
+    assert tree_sum(x).shape == (2, 3, 1)
+    assert tree_sum(x).dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("width", [9, 128, 576, 49152])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_rows_are_invariant(width: int, dtype: type) -> None:
+    rows = spread(rows_of_normals(2, 129 if width > 1000 else 140, width, dtype=dtype))
+    assert_row_invariant(summed, rows, counts=FEW)
+
+
+def test_is_the_same_within_a_larger_program() -> None:
+    """Fused with its producer and its consumer it still adds in the same order."""
+    x = rows_of_normals(3, 33, 576)
+    square = x * x
+    fused = jax.jit(lambda x: tree_sum(jax.lax.optimization_barrier(x * x)) * 2)(x)
+    assert np.array_equal(bits(fused), bits(summed(square) * 2))
