@@ -37,7 +37,6 @@ _PROBLEMS = {
     "UnknownFunction": "it calls an unknown function",
     "UnknownMethod": "it calls an unknown method",
     "UnknownTest": "it uses an unknown test",
-    "UnicodeEncodeError": "a message holds a lone surrogate, which has no UTF-8 form",
     "RecursionError": "the messages are nested too deeply",
 }
 
@@ -143,7 +142,9 @@ class _Worker:
 
     def render(self, context: Mapping[str, Any], now: datetime) -> str:
         try:
-            request = json.dumps({"context": context, "now": now.isoformat()})
+            request = _line({"context": context, "now": now.isoformat()})
+        except UnicodeEncodeError as error:
+            raise TemplateError("a message holds a lone surrogate, which has no UTF-8 form", refused=True) from error
         except (TypeError, ValueError, RecursionError) as error:
             raise TemplateError("the messages are no JSON values, or are nested too deeply", refused=True) from error
         with self._lock:
@@ -169,10 +170,10 @@ class _Worker:
         except OSError as error:
             raise TemplateError("the chat template's process could not be started") from error
         weakref.finalize(self, _end, self._process)
-        names: list[str] = self._ask(json.dumps({"source": self._source}))["variables"]
+        names: list[str] = self._ask(_line({"source": self._source}))["variables"]
         return names
 
-    def _ask(self, request: str) -> dict[str, Any]:
+    def _ask(self, request: bytes) -> dict[str, Any]:
         """Sends a line and returns the answer; the process is killed when it takes too long."""
         process = self._process
         assert process is not None
@@ -188,7 +189,7 @@ class _Worker:
         timer.daemon = True
         timer.start()
         try:
-            process.stdin.write(request.encode() + b"\n")
+            process.stdin.write(request)
             process.stdin.flush()
             answer = process.stdout.readline()
         except OSError:
@@ -210,6 +211,10 @@ class _Worker:
         process, self._process = self._process, None
         if process is not None:
             _end(process)
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -25,6 +25,8 @@ FUEL = 20_000_000
 NAME = "template"
 # transformers marks what the assistant wrote with this block; it renders its body.
 _GENERATION = re.compile(r"\{%(-?)\s*(end)?generation\s*(-?)%\}")
+# {% set name = name | default(...) %} reads a name that the engine then counts as the template's own.
+_DEFAULTED = re.compile(r"\{%-?\s*set\s+(\w+)\s*=[^%]*?\b\1\b")
 
 
 class Refusal(Exception):
@@ -59,6 +61,11 @@ def environment(source: str, now: Callable[[], datetime]) -> minijinja.Environme
     )
 
 
+def given_defaults(source: str) -> set[str]:
+    """Variables that the template sets to themselves or to a default."""
+    return set(_DEFAULTED.findall(source))
+
+
 def _plain_block(match: re.Match[str]) -> str:
     left, end, right = match.groups()
     return f"{{%{left} {'endif' if end else 'if true'} {right}%}}"
@@ -90,8 +97,9 @@ def main() -> None:
 
     lines = iter(sys.stdin.buffer)
     try:
-        env = environment(json.loads(next(lines))["source"], lambda: clock[0])
-        answer({"variables": sorted(env.undeclared_variables_in_template(NAME))})
+        source = json.loads(next(lines))["source"]
+        env = environment(source, lambda: clock[0])
+        answer({"variables": sorted(env.undeclared_variables_in_template(NAME) | given_defaults(source))})
     except Exception as error:  # noqa: BLE001 (whatever it is, the caller is told)
         answer(_error(error))
         return
