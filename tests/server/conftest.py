@@ -51,16 +51,19 @@ def make_engine() -> Iterator[MakeEngine]:
 async def make_client(make_engine: MakeEngine) -> AsyncIterator[MakeClient]:
     """Makes clients of an application in memory; keywords are settings."""
     made: list[httpx.AsyncClient] = []
+    services: list[Service] = []
 
     def make(engine: FakeEngine | None = None, *, ping_s: float = 15.0, **settings: Any) -> httpx.AsyncClient:
-        app = build_app(Service(ServeConfig(**settings), engine or make_engine(), ping_s=ping_s))
-        transport = httpx.ASGITransport(app)
+        services.append(Service(ServeConfig(**settings), engine or make_engine(), ping_s=ping_s))
+        transport = httpx.ASGITransport(build_app(services[-1]))
         made.append(httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080", timeout=10))
         return made[-1]
 
     yield make
     for client in made:
         await client.aclose()
+    for service in services:
+        service.workers.close()
 
 
 @pytest.fixture

@@ -238,8 +238,7 @@ class FakeEngine:
         with self._wake:
             if self._stopped:
                 raise EngineStopped("stopped")
-            busy = len(self._running) >= self._parallel
-            if busy and len(self._waiting) >= self._max_queue:
+            if len(self._running) + len(self._waiting) >= self._parallel + self._max_queue:
                 raise QueueFull(f"{len(self._waiting)} requests wait; the limit is {self._max_queue} (--max-queue).")
             stream = _Stream(generation, sink, self._script(generation), self._prefill_rounds)
             self.submitted.append(generation)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 
 import uvicorn
 
@@ -41,6 +42,17 @@ class LiveServer:
         self._server.should_exit = True
         self._server.force_exit = True
         self._thread.join(10)
+
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._server.server_state.connections)
+
+    def wait_idle(self, timeout_s: float = 5.0) -> None:
+        """Waits until the engine has nothing left to do."""
+        deadline_s = time.monotonic() + timeout_s
+        while self.engine.status().running or self.engine.status().waiting or self.service.in_flight:
+            assert time.monotonic() < deadline_s, "requests are left over"
+            time.sleep(0.005)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=10)

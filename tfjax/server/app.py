@@ -14,9 +14,10 @@ from tfjax.server.auth import Auth, Keys
 from tfjax.server.cors import Cors
 from tfjax.server.errors import ApiError, on_api_error, on_exception, on_http_exception
 from tfjax.server.hosts import HostAllowList
-from tfjax.server.limits import BodyLimit, OpenLimit
+from tfjax.server.limits import BodyLimit, HeaderLimit, OpenLimit
 from tfjax.server.observe import Observe
 from tfjax.server.port import EnginePort
+from tfjax.server.protocol import MAX_HEADER_BYTES
 from tfjax.server.routes import Routes
 from tfjax.server.service import Service
 
@@ -36,6 +37,7 @@ def build_app(service: Service) -> ASGIApp:
     config = service.config
     app: ASGIApp = _router(service)
     app = BodyLimit(app, config.max_body_bytes)
+    app = HeaderLimit(app, MAX_HEADER_BYTES)
     app = OpenLimit(app, MAX_OPEN)
     app = cors = Cors(app, config.cors_origin)
     if is_loopback(config.host) or config.allowed_host:

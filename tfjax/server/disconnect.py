@@ -10,7 +10,11 @@ from starlette.types import Receive
 
 
 class ClientGone(Exception):
-    """The client closed the connection, or does not read any more."""
+    """The client closed the connection."""
+
+
+class ClientStalled(ClientGone):
+    """The client keeps the connection and does not read any more."""
 
 
 async def _gone(receive: Receive) -> None:

@@ -9,27 +9,25 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from tfjax.server import sse
-from tfjax.server.disconnect import ClientGone, while_connected
+from tfjax.server.disconnect import ClientGone, ClientStalled, while_connected
 from tfjax.server.errors import SECURITY_HEADERS, ApiError, internal, response_of
 from tfjax.server.fields import ignored_header
 from tfjax.server.formats import Choice, Format
+from tfjax.server.protocol import abort_connection
 from tfjax.server.record import record_of
 from tfjax.server.reply import Reply
 from tfjax.server.service import Service
 
 log = logging.getLogger("tfjax.server")
 
-STALLED_S = 30.0
-
 
 class Exchange:
     """An ASGI response. The reply's lanes are free when it returns, however it returns."""
 
-    def __init__(self, service: Service, reply: Reply, form: Format, stalled_s: float = STALLED_S) -> None:
+    def __init__(self, service: Service, reply: Reply, form: Format) -> None:
         self._service = service
         self._reply = reply
         self._form = form
-        self._stalled_s = stalled_s
         self._opened = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -39,9 +37,11 @@ class Exchange:
             with self._service.serving(self._reply):
                 self._reply.submit()
                 await while_connected(receive, self._answer(scope, receive, send))
-        except ClientGone:
+        except ClientGone as gone:
             record.gone = True
             self._service.metrics.disconnected()
+            if isinstance(gone, ClientStalled):
+                abort_connection(scope)
         except ApiError as error:
             await self._refuse(error, scope, receive, send)
         except Exception:
@@ -83,9 +83,11 @@ class Exchange:
 
     async def _send(self, send: Send, body: bytes, *, more: bool) -> None:
         try:
-            async with asyncio.timeout(self._stalled_s):
+            async with asyncio.timeout(self._service.stalled_s):
                 await send({"type": "http.response.body", "body": body, "more_body": more})
-        except (TimeoutError, OSError):
+        except TimeoutError:
+            raise ClientStalled from None
+        except OSError:
             raise ClientGone from None
 
     async def _refuse(self, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
 from tfjax.server.errors import ApiError, bad_request
 
 MAX_DEPTH = 32
-MAX_NUMBER_CHARS = 64
+MAX_NUMBER_CHARS = 1024
 
 _BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -27,13 +27,20 @@ def parse(body: bytes) -> Any:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
         raise bad_request("The body is not valid UTF-8.", code="invalid_json") from None
+    numbers = _Numbers()
     try:
         value = json.loads(
-            text, object_pairs_hook=_pairs, parse_int=_integer, parse_float=_float, parse_constant=_constant
+            text,
+            object_pairs_hook=_pairs,
+            parse_int=numbers.integer,
+            parse_float=numbers.float,
+            parse_constant=numbers.float,
         )
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise bad_request(f"The body is not valid JSON ({where}).", code="invalid_json") from None
+    if not numbers.finite:
+        raise bad_request("The body holds a number that is not finite.", code="invalid_json")
     if _SURROGATE.search(body):
         _check_surrogates(value)
     return value
@@ -98,21 +105,23 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _integer(text: str) -> int:
+class _Numbers:
+    """Reads numbers; `finite` is False once one was NaN, infinite or beyond the range of floats."""
+
+    def __init__(self) -> None:
+        self.finite = True
+
+    def integer(self, text: str) -> int:
+        _check_digits(text)
+        return int(text)
+
+    def float(self, text: str) -> float:
+        _check_digits(text)
+        value = float(text)
+        self.finite = self.finite and math.isfinite(value)
+        return value
+
+
+def _check_digits(text: str) -> None:
     if len(text) > MAX_NUMBER_CHARS:
-        raise _too_long(text)
-    return int(text)
-
-
-def _float(text: str) -> float:
-    if len(text) > 1024:
-        raise _too_long(text)
-    return float(text)
-
-
-def _too_long(text: str) -> NoReturn:
-    raise bad_request(f"A number of {len(text)} characters stands in the body.", code="invalid_json")
-
-
-def _constant(text: str) -> float:
-    return float(text)
+        raise bad_request(f"The body holds a number of {len(text)} characters.", code="invalid_json")

@@ -15,6 +15,24 @@ MAX_DISCARDED_BYTES = 64 * 1024 * 1024
 DISCARD_S = 5.0
 
 
+class HeaderLimit:
+    """431 beyond `max_bytes` of headers. The protocol's own limit sees only heads that come in several reads."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (
+            scope["type"] == "http"
+            and sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > self._max_bytes
+        ):
+            error = ApiError(431, f"The headers are longer than {self._max_bytes} bytes.", code="headers_too_large")
+            await response_of(error)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
 class BodyLimit:
     """Counts body bytes as they come, whatever the headers promise; 413 beyond `max_bytes`."""
 

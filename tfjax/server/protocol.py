@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import http
-from typing import Any
+from typing import Any, cast
 
 import h11
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tfjax.config import ServeConfig
@@ -17,6 +17,7 @@ from tfjax.server.errors import ApiError, body_of, headers_of
 HEADER_TIMEOUT_S = 10.0
 MAX_HEADER_BYTES = 64 * 1024
 MAX_CONNECTIONS = 1024
+_ABORT = "tfjax.abort"
 
 
 def uvicorn_config(app: ASGIApp, config: ServeConfig) -> uvicorn.Config:
@@ -38,6 +39,13 @@ def uvicorn_config(app: ASGIApp, config: ServeConfig) -> uvicorn.Config:
     )
 
 
+def abort_connection(scope: Scope) -> None:
+    """Closes a request's connection without waiting for what its client does not read."""
+    abort = scope.get(_ABORT)
+    if abort is not None:
+        abort()
+
+
 class ServerProtocol(H11Protocol):
     """One connection. A client that does not finish its headers in time is answered 408 and closed."""
 
@@ -57,6 +65,12 @@ class ServerProtocol(H11Protocol):
             self._arm()
         else:
             self._disarm()
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.scope is not None:
+            # The application's task has not begun yet, and it is given this very object.
+            cast("dict[str, object]", self.scope)[_ABORT] = self.transport.abort
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()

@@ -20,6 +20,7 @@ from tfjax.server.reply import Reply
 from tfjax.server.workers import Workers
 
 PING_S = 15.0
+STALLED_S = 30.0
 
 
 class Service:
@@ -31,6 +32,7 @@ class Service:
         self.metrics = ServerMetrics(lambda: self.engine)
         self.workers = Workers()
         self.ping_s = ping_s
+        self.stalled_s = STALLED_S
         self.phase = "starting"
         self.fraction = 0.0
         self.failed: str | None = None

@@ -1,0 +1,49 @@
+"""POST /tokenize and /detokenize."""
+
+from __future__ import annotations
+
+import httpx
+
+from tests.server.conftest import MakeClient, MakeEngine
+from tests.server.fake_engine import BOS, IM_START, ByteTokenizer
+from tests.server.helpers import error_of
+
+
+async def test_a_prompt(client: httpx.AsyncClient) -> None:
+    reply = await client.post("/tokenize", json={"prompt": "é<|im_start|>", "return_token_strs": True})
+    expected = [0xC3, 0xA9, IM_START]
+    strings = ["\ufffd", "\ufffd", "<|im_start|>"]
+    assert reply.json() == {"count": 3, "max_model_len": 4096, "tokens": expected, "token_strs": strings}
+
+
+async def test_special_tokens_follow_the_model_and_the_field(make_client: MakeClient, make_engine: MakeEngine) -> None:
+    client = make_client(make_engine(tokenizer=ByteTokenizer(add_bos=True)))
+    assert (await client.post("/tokenize", json={"prompt": "a"})).json()["tokens"] == [BOS, 97]
+    ask = {"prompt": "a", "add_special_tokens": False}
+    assert (await client.post("/tokenize", json=ask)).json()["tokens"] == [97]
+    assert (await client.post("/tokenize", json={"prompt": ""})).json()["tokens"] == [BOS]
+
+
+async def test_messages(client: httpx.AsyncClient) -> None:
+    ask = {"messages": [{"role": "user", "content": "a"}], "add_generation_prompt": False}
+    tokens = (await client.post("/tokenize", json=ask)).json()["tokens"]
+    assert tokens == ByteTokenizer().encode("<|im_start|>user\na<|im_end|>\n")
+
+
+async def test_both_or_neither(client: httpx.AsyncClient) -> None:
+    for ask in ({}, {"prompt": "a", "messages": [{"role": "user", "content": "a"}]}):
+        assert error_of(await client.post("/tokenize", json=ask))["param"] == "prompt"
+
+
+async def test_back_again(client: httpx.AsyncClient) -> None:
+    reply = await client.post("/detokenize", json={"tokens": [0xC3, 0xA9, 104]})
+    assert reply.json() == {"prompt": "éh"}
+    assert (await client.post("/detokenize", json={"tokens": []})).json() == {"prompt": ""}
+    reply = await client.post("/detokenize", json={"tokens": [260]})
+    assert (reply.status_code, error_of(reply)["param"]) == (400, "tokens")
+
+
+async def test_another_model_is_404(client: httpx.AsyncClient) -> None:
+    for route, ask in (("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": []})):
+        reply = await client.post(route, json=ask | {"model": "other"})
+        assert (reply.status_code, error_of(reply)["code"]) == (404, "model_not_found")
