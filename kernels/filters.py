@@ -19,7 +19,8 @@ TINY = 2.0**-126
 
 def sort_key(x: jax.Array) -> jax.Array:
     """uint32 values that order as the floats do. Shapes: float32 [...] -> uint32 [...]."""
-    bits = jax.lax.bitcast_convert_type(x + 0.0, jnp.uint32)  # + 0.0 makes -0.0 equal to 0.0
+    x = jnp.where(x == 0, 0.0, x)  # -0.0 orders as 0.0
+    bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
     return jnp.where(bits >> 31 == 1, ~bits, bits | jnp.uint32(1 << 31))
 
 
