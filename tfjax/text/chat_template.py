@@ -15,6 +15,8 @@ from typing import Any
 
 MAX_TEMPLATE_BYTES = 256 * 1024
 DEADLINE_S = 10.0
+# Starting Python and compiling the template; on a busy machine that takes longer than any prompt.
+START_DEADLINE_S = 30.0
 _WORKER = Path(__file__).with_name("template_worker.py")
 
 # Names that a caller cannot set: what is given anyway, what the engine offers, and the options of transformers'
@@ -150,7 +152,7 @@ class _Worker:
         with self._lock:
             if self._process is None:
                 self._start()
-            return str(self._ask(request)["text"])
+            return str(self._ask(request, self._deadline_s)["text"])
 
     def stop(self) -> None:
         with self._lock:
@@ -170,10 +172,10 @@ class _Worker:
         except OSError as error:
             raise TemplateError("the chat template's process could not be started") from error
         weakref.finalize(self, _end, self._process)
-        names: list[str] = self._ask(_line({"source": self._source}))["variables"]
+        names: list[str] = self._ask(_line({"source": self._source}), START_DEADLINE_S)["variables"]
         return names
 
-    def _ask(self, request: bytes) -> dict[str, Any]:
+    def _ask(self, request: bytes, deadline_s: float) -> dict[str, Any]:
         """Sends a line and returns the answer; the process is killed when it takes too long."""
         process = self._process
         assert process is not None
@@ -185,7 +187,7 @@ class _Worker:
             expired.set()
             process.kill()
 
-        timer = threading.Timer(self._deadline_s, expire)
+        timer = threading.Timer(deadline_s, expire)
         timer.daemon = True
         timer.start()
         try:
@@ -198,9 +200,7 @@ class _Worker:
             timer.cancel()
         if not answer.endswith(b"\n"):
             self._drop()
-            reason = (
-                f"took longer than {self._deadline_s:g} s" if expired.is_set() else "needs too much memory or depth"
-            )
+            reason = f"took longer than {deadline_s:g} s" if expired.is_set() else "needs too much memory or depth"
             raise TemplateError(f"the chat template {reason}")
         reply: dict[str, Any] = json.loads(answer)
         if "error" in reply:
