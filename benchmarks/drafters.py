@@ -69,15 +69,17 @@ class KnowingProposer:
     After a miss it goes on with garbage, as a real drafter would.
     """
 
-    def __init__(self, reply: Sequence[int], vocab: int, *, right: float = 0.6, deepest: int = 7):
+    def __init__(
+        self, reply: Sequence[int], prompt_rows: int, vocab: int, *, right: float = 0.6, deepest: int = 7
+    ):
         self._reply = tuple(reply)
         self._vocab = vocab
         self._right = right
         self._deepest = deepest
-        self._emitted = 0
+        self._emitted = -prompt_rows
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """The prompt is no part of the reply."""
+        self._emitted += len(tokens)
 
     def propose(self, most: int) -> Proposal:
         depth = min(most, 1 + self._hash(self._emitted, "depth") % self._deepest, len(self._reply) - self._emitted)

@@ -146,7 +146,7 @@ class Matrix:
         def proposer(request: Request) -> Proposer:
             reply = known.get((request.prompt, request.sampling))
             if way.drafter == "knowing" and reply is not None:
-                return Watched(KnowingProposer(reply, self._backend.vocab), report.counts)
+                return Watched(KnowingProposer(reply, len(request.prompt), self._backend.vocab), report.counts)
             return Watched(CopyDrafts(least_match=4), report.counts)
 
         started = time.perf_counter()
