@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -14,6 +15,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 def render(source: str, now: datetime, context: Mapping[str, Any]) -> str:
     """Renders `source`; raises jinja2.TemplateError as transformers would."""
+    return _compiled(source, now).render(**context)
+
+
+@functools.cache
+def _compiled(source: str, now: datetime) -> jinja2.Template:
 
     def raise_exception(message: str) -> None:
         raise jinja2.TemplateError(message)
@@ -36,4 +42,4 @@ def render(source: str, now: datetime, context: Mapping[str, Any]) -> str:
     # transformers' extension renders the body of this block in place.
     source = re.sub(r"\{%(-?)\s*generation\s*(-?)%\}", r"{%\1 if true \2%}", source)
     source = re.sub(r"\{%(-?)\s*endgeneration\s*(-?)%\}", r"{%\1 endif \2%}", source)
-    return environment.from_string(source).render(**context)
+    return environment.from_string(source)
