@@ -154,7 +154,8 @@ class ScriptedBackend:
     `request.sampling` is its script.
 
     `fail_at` maps a method's name to the numbers of its calls (from 1) that raise; `not_finite` maps a request's id to
-    the position from which its numbers are not finite. With a clock, a forward takes `window_ms` of its width.
+    the position from which its numbers are not finite. With a clock, the device works through its queue at `window_ms`
+    of each forward's width, and whoever reads waits for it.
     """
 
     def __init__(
@@ -186,7 +187,8 @@ class ScriptedBackend:
         self.calls: Counter[str] = Counter()
         self.forwards: list[tuple[Window, ...]] = []
         self.chunks: list[tuple[str, int, int]] = []
-        self._unread: dict[int, list[Result]] = {}
+        self._unread: dict[int, tuple[list[Result], float]] = {}
+        self._device_free_s = 0.0
 
     # The protocol.
 
@@ -206,13 +208,14 @@ class ScriptedBackend:
         lane.committed = stop
         if stop == len(stream.request.prompt):
             lane.first = self._draw(stream, stop - 1, 1)
-        self._take_time(stop - start)
+        self._queue_time(stop - start)
 
     def first(self, stream: Stream) -> Result:
         self._call("first")
         lane = self._lane(stream)
         if lane.first is None:
             raise BrokenContractError("prompt not whole")
+        self._wait_until(self._device_free_s)
         lane.last_draw = lane.first.draws[0]
         return lane.first
 
@@ -232,13 +235,14 @@ class ScriptedBackend:
             results.append(result)
         self.forwards.append(tuple(windows))
         ticket = len(self.forwards)
-        self._unread[ticket] = results
+        self._unread[ticket] = results, self._queue_time(sum(window.rows for window in windows))
         return ticket
 
     def read(self, ticket: int) -> Sequence[Result]:
         self._call("read")
-        self._take_time(sum(window.rows for window in self.forwards[ticket - 1]))
-        return self._unread.pop(ticket)
+        results, ready_s = self._unread.pop(ticket)
+        self._wait_until(ready_s)
+        return results
 
     def keep(self, windows: Sequence[Window], kept: Sequence[int]) -> None:
         self._call("keep")
@@ -317,10 +321,16 @@ class ScriptedBackend:
             return Result(draws)
         return Result(draws, [logprob_of((*seen[: position + 1 + row], draw)) for row, draw in enumerate(draws)])
 
-    def _take_time(self, rows: int) -> None:
+    def _queue_time(self, rows: int) -> float:
+        """When the device will be done with a forward of so many rows that is queued now."""
         if self.clock is not None and self.window_ms:
             width = next((width for width in self.widths if width >= rows), self.widths[-1])
-            self.clock.advance_ms(self.window_ms[width])
+            self._device_free_s = max(self.clock(), self._device_free_s) + self.window_ms[width] / 1000
+        return self._device_free_s
+
+    def _wait_until(self, ready_s: float) -> None:
+        if self.clock is not None:
+            self.clock.now_s = max(self.clock.now_s, ready_s)
 
 
 # Drafters.

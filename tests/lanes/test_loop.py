@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 
 from tests.lanes.harness import PAGE_ROWS, Run, complete, drafter, settings
-from tests.stubs import EOS, VOCAB, FakeClock, Recorder, ScriptedBackend, hashed, listed, looping, serial, teasing
+from tests.stubs import (
+    EOS,
+    VOCAB,
+    FakeClock,
+    Recorder,
+    ScriptedBackend,
+    ScriptedProposer,
+    hashed,
+    listed,
+    looping,
+    serial,
+    teasing,
+)
 from tfjax.lanes.loop import Lanes
 from tfjax.lanes.roster import Refused
 from tfjax.lanes.stream import Request, Stream
@@ -128,6 +140,9 @@ def test_forced_tokens_stop_it_from_running_ahead() -> None:
     run.lanes.round()
     assert not stream.forced
     assert stream.context[at : at + 2] == [7, 8]
+    run.finish()
+    script = forcing(hashed(1 + 5), at - 5, [7, 8])
+    assert run.recorder.reply("r")[0] == serial(request(max_new=20, sampling=script))[0]
 
 
 @pytest.mark.parametrize(
@@ -172,6 +187,7 @@ def test_forced_tokens_are_emitted_whatever_is_drawn(length: int, max_new: int) 
     stream.forced.extend(forced)
     at = stream.emitted
     run.finish()
+    assert all(window.forced in (0, len(window.drafts)) for windows in run.backend.forwards for window in windows)
     assert run.recorder.reply("r")[:2] == serial(request(max_new=max_new, sampling=forcing(script, at, forced)))[:2]
 
 
@@ -351,6 +367,15 @@ def test_a_proposer_that_raises_costs_no_token() -> None:
             raise RuntimeError(name)
 
     complete([request("a"), request("b")], settings(), lambda _: Broken())
+
+
+def test_a_proposer_that_is_wrong_about_unread_tokens_loses_drafts_and_no_token() -> None:
+    class Overconfident(ScriptedProposer):
+        def pass_unread(self) -> bool:
+            return True
+
+    run = complete([request(max_new=60)], settings(first_width=3), lambda ask: Overconfident(ask, "mixed"))
+    assert run.streams["r"].counts.drafted
 
 
 # Lanes, pages, turns.

@@ -209,7 +209,7 @@ def test_f3_any_number_of_lanes(lanes: int, mode: str) -> None:
 
 
 def test_f3_more_streams_than_the_widest_forward_holds() -> None:
-    requests = [ask(f"r{number}", hashed(number), 3, 6) for number in range(7)]
+    requests = [ask(f"r{number}", hashed(number), 3, 30) for number in range(7)]
     run = complete(requests, settings(lanes=7), drafter("perfect"), widths=(2, 4))
     assert isinstance(run.backend, ScriptedBackend)
     assert max(len(windows) for windows in run.backend.forwards) == 4
