@@ -49,7 +49,16 @@ KINDS = {
 
 def rows_of_kind(**rules: Any) -> list[Row]:
     """Rows of several lanes and positions; the first positions are those of prompt and first reply tokens."""
-    places = [(0, 1, 1), (1, 5, 5), (2, 6, 5), (0, 17, 5), (1, POSITIONS - 1, 20), (2, POSITIONS, 0), (0, 9, 9), (1, 30, 2)]
+    places = [
+        (0, 1, 1),
+        (1, 5, 5),
+        (2, 6, 5),
+        (0, 17, 5),
+        (1, POSITIONS - 1, 20),
+        (2, POSITIONS, 0),
+        (0, 9, 9),
+        (1, 30, 2),
+    ]
     return [
         replace(Row(lane=lane, position=position, prompt_end=end, seed=7 + (lane << 33)), **rules)
         for lane, position, end in places
@@ -87,8 +96,8 @@ def test_rows_are_invariant() -> None:
 
     def operator(logits: Any, lane: Any, *fields: Any) -> Any:
         token, logprob, ids, top = drawn_by_rules(logits, DrawRules(*fields), LANES, lane)
-        found = np.concatenate([np.asarray(x).reshape(len(logits), -1).view(np.int32) for x in (token, logprob, ids, top)], 1)
-        return found
+        drawn = drawn_by_rules(logits, DrawRules(*fields), LANES, lane)
+        return np.concatenate([np.asarray(x).reshape(len(logits), -1).view(np.int32) for x in drawn], 1)
 
     plain = [np.asarray(field) for field in rules]
     lows = LOGITS[: len(kinds)]

@@ -22,7 +22,9 @@ def reference(x: Any, weight: Any, eps: float) -> Any:
 
 def test_equals_the_reference() -> None:
     x, weight = spread(rows_of_normals(0, 6, 576)), rows_of_normals(1, 576)
-    np.testing.assert_allclose(rms_norm(jnp.asarray(x), jnp.asarray(weight), 1e-5), reference(x, weight, 1e-5), rtol=1e-5)
+    np.testing.assert_allclose(
+        rms_norm(jnp.asarray(x), jnp.asarray(weight), 1e-5), reference(x, weight, 1e-5), rtol=1e-5
+    )
 
 
 def test_eps_stands_within_the_root() -> None:
