@@ -91,6 +91,7 @@ def test_pyenv_root(machine: Machine) -> None:
     machine.add("bin/python3.12", SHIM)
     machine.add("root/versions/3.11.7/bin/python", OLD)
     good = machine.add("root/versions/3.13.0/bin/python", WORKS)
+    machine.add("root/versions/2.7.18/bin/python", WORKS)
     machine.add("root/versions/pypy3.12/bin/python", WORKS)
     assert machine.found(PYENV_ROOT=str(machine.root / "root")) == good
 

@@ -89,6 +89,7 @@ def test_the_backend_is_named(backend: str, kind: str) -> None:
         ("raise RuntimeError('no such platform')", "jax does not run: RuntimeError: no such platform"),
         ("import os; os.abort()", "jax does not run: "),
         ("pass", "jax does not run: exit code 0"),
+        (answer("cpu") + "\nraise SystemExit(3)", "jax does not run: exit code 3"),
         (answer("mps", 27), "0 + 1 + ... + 7 gave 27 on mps"),
     ],
 )

@@ -16,7 +16,12 @@ ROOT = Path(__file__).resolve().parent.parent
 # The interpreter that the fake venv contains: logs its arguments, and fails where a test says so.
 INNER = """#!/bin/sh
 [ "$1" = -c ] && exit 0
-echo "$*" >> "$FAKE_LOG"
+line=
+for word; do
+    case $word in *' '*) word="<$word>" ;; esac
+    line="$line${line:+ }$word"
+done
+echo "$line" >> "$FAKE_LOG"
 case "$*" in *"${FAKE_FAIL:-nothing fails}"*) exit 1 ;; esac
 exit 0
 """
@@ -123,7 +128,7 @@ def test_words_reach_the_program(clone: Clone) -> None:
     clone.make("serve", "PORT=9000", "MODEL=/models/my model.gguf", "ARGS=--parallel 2 --no-drafts")
     clone.make("test", "ARGS=-q -k lanes")
     assert clone.steps() == [
-        "-m tfjax.serve /models/my model.gguf --port 9000 --parallel 2 --no-drafts",
+        "-m tfjax.serve </models/my model.gguf> --port 9000 --parallel 2 --no-drafts",
         "-m pytest -q -k lanes",
     ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -98,7 +97,7 @@ class Number:
         return self.check(value)
 
     def check(self, value: float) -> float:
-        if not (math.isfinite(value) and self.low <= value <= self.high):
+        if not self.low <= value <= self.high:  # false for nan, too
             raise ValueError(f"is not within {self.low:g} to {self.high:g}; give a number in that range")
         return value
 
