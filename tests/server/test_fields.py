@@ -61,7 +61,7 @@ NEUTRAL: dict[str, Any] = {
     "echo": False,
     "modalities": ["text"],
     "priority": 0,
-    "store": False,
+    "store": True,
     "metadata": {"a": "b"},
     "user": "me",
     "service_tier": "auto",
@@ -98,14 +98,26 @@ async def test_numbers_equal_to_booleans_are_not_neutral(client: httpx.AsyncClie
 
 
 async def test_unknown_fields_are_ignored_and_named(client: httpx.AsyncClient) -> None:
-    extra = {"zz": 1, "a\r\nSet-Cookie: x": 1, "é" * 100: 1} | {f"k{n}": n for n in range(30)}
+    extra = {"": 1, "zz": 1, "a\r\nSet-Cookie: x": 1, "é" * 100: 1} | {f"k{n}": n for n in range(30)}
     reply = await client.post(COMPLETIONS, json={"prompt": "hi", "max_tokens": 1} | extra)
     assert reply.status_code == 200
     header = reply.headers[IGNORED_HEADER]
-    assert header.startswith("zz, a??Set-Cookie??x, ??")
-    assert header.endswith("and 17 more")
+    assert header.startswith("?, zz, a??Set-Cookie??x, ??")
+    assert header.endswith("and 18 more")
     assert len(header) < 2000
     assert "set-cookie" not in reply.headers
+
+
+async def test_unknown_fields_within_options_and_messages(client: httpx.AsyncClient) -> None:
+    message = {"role": "user", "content": "hi", "cache_control": {}}
+    options = {"include_usage": True, "include_obfuscation": True}
+    ask = {"messages": [message, message], "max_tokens": 1, "stream": True, "stream_options": options}
+    reply = await client.post(CHAT, json=ask)
+    assert reply.headers[IGNORED_HEADER] == "stream_options.include_obfuscation, messages.cache_control"
+    refused = ask | {"stream_options": {"continuous_usage_stats": True}}
+    assert error_of(await client.post(CHAT, json=refused))["param"] == "stream_options.continuous_usage_stats"
+    refused = ask | {"messages": [message | {"function_call": {"name": "f"}}]}
+    assert error_of(await client.post(CHAT, json=refused))["param"] == "messages.function_call"
 
 
 def test_no_header_without_unknown_fields() -> None:

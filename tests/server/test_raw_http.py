@@ -190,6 +190,17 @@ def test_a_reader_that_stops_reading_is_cut(make_server: MakeServer, make_engine
     still_serves_after(server)
 
 
+def test_connections_are_limited(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ServerProtocol, "max_connections", 1)
+    with server.connect():
+        wait_for(lambda: server.connections() == 1)
+        with server.connect() as second:
+            status, body = answer(read_all(second))
+        assert (status, json.loads(body)["error"]["code"]) == (503, "overloaded")
+    wait_for(lambda: server.connections() == 0)
+    still_serves(server)
+
+
 def test_pipelined_requests_are_answered_in_order(server: LiveServer) -> None:
     data = server.raw(post(ASK) + b"GET /health HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n")
     assert data.count(b"HTTP/1.1 200") == 2

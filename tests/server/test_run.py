@@ -170,6 +170,7 @@ def test_loading_answers_health_and_stops_on_a_signal(start: Any) -> None:
     server = start(load_s=60, settings={"port": port})
     body = health(port)
     assert (body["status"], body["phase"], body["fraction"]) == ("loading", "read", 0.5)
+    server.wait_for("tfjax: read")
     server.signal(signal.SIGUSR1)
     server.wait_for(r"Current thread .*|Thread 0x.*")
     server.signal()

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import fields as struct_fields
 
 from tfjax.server.errors import bad_request
+from tfjax.server.schemas import ChatMessage, StreamOptions
 
 IGNORED_HEADER = "X-Tfjax-Ignored"
 _MAX_NAMED = 16
@@ -28,16 +30,12 @@ class Rule:
     remedy: str
 
 
-def _anything(value: Any) -> bool:
-    return True
-
-
 def _one_of(*values: Any) -> Callable[[Any], bool]:
     return lambda value: any(type(value) is type(v) and value == v for v in values)
 
 
-def _text_or_bool(value: Any) -> bool:
-    return isinstance(value, str | bool)
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _object(value: Any) -> bool:
@@ -103,11 +101,14 @@ RULES: Mapping[str, Rule] = {
     "documents": Rule(_empty, "Put the text into a message."),
     "mm_processor_kwargs": Rule(_empty, "Replies are text only."),
     "kv_transfer_params": Rule(_empty, "Leave it out."),
-    "cache_salt": Rule(_text_or_bool, "It is a string."),
-    "prompt_cache_key": Rule(_text_or_bool, "It is a string."),
-    "safety_identifier": Rule(_text_or_bool, "It is a string."),
-    "store": Rule(_off, "Nothing is stored; leave it out."),
+    "cache_salt": Rule(_text, "It is a string."),
+    "prompt_cache_key": Rule(_text, "It is a string."),
+    "safety_identifier": Rule(_text, "It is a string."),
+    "store": Rule(_one_of(True, False), "It is true or false."),
     "metadata": Rule(_object, "It is an object."),
+    "stream_options.continuous_usage_stats": Rule(_off, "Usage comes in the last chunk; leave it out."),
+    "messages.function_call": Rule(_never, _TOOLS),
+    "messages.audio": Rule(_never, "This model reads text only."),
 }
 
 
@@ -115,18 +116,33 @@ def check_fields(body: Any, kind: type[Struct]) -> list[str]:
     """The unknown fields of `body`, after refusing (400) what cannot be honoured."""
     if not isinstance(body, dict):
         raise bad_request("The body must be a JSON object.", code="invalid_type")
-    known = {field.encode_name for field in struct_fields(kind)}
+    unknown = _unknown(body, kind, "")
+    if isinstance(options := body.get("stream_options"), dict):
+        unknown += _unknown(options, StreamOptions, "stream_options.")
+    if isinstance(messages := body.get("messages"), list):
+        found = (_unknown(message, ChatMessage, "messages.") for message in messages if isinstance(message, dict))
+        unknown += dict.fromkeys(name for names in found for name in names)
+    return unknown
+
+
+@cache
+def _names(kind: type[Struct]) -> frozenset[str]:
+    return frozenset(field.encode_name for field in struct_fields(kind))
+
+
+def _unknown(fields: dict[str, Any], kind: type[Struct], prefix: str) -> list[str]:
+    known = _names(kind)
     unknown = []
-    for name, value in body.items():
+    for name, value in fields.items():
         if name in known or value is None:
             continue
-        rule = RULES.get(name)
+        path = prefix + name
+        rule = RULES.get(path)
         if rule is None:
-            unknown.append(name)
+            unknown.append(path)
         elif not rule.neutral(value):
-            raise bad_request(
-                f"The field '{name}' cannot be honoured with this value. {rule.remedy}", name, "unsupported_value"
-            )
+            text = f"The field '{path}' cannot be honoured with this value. {rule.remedy}"
+            raise bad_request(text, path, "unsupported_value")
     return unknown
 
 
@@ -134,6 +150,6 @@ def ignored_header(names: list[str]) -> dict[str, str]:
     """The header that names ignored fields, safe against header injection and bounded in size."""
     if not names:
         return {}
-    shown = [re.sub(r"[^A-Za-z0-9_.-]", "?", name[:64]) for name in names[:_MAX_NAMED]]
+    shown = [re.sub(r"[^A-Za-z0-9_.-]", "?", name[:64]) or "?" for name in names[:_MAX_NAMED]]
     more = [f"and {len(names) - _MAX_NAMED} more"] if len(names) > _MAX_NAMED else []
     return {IGNORED_HEADER: ", ".join(shown + more)}

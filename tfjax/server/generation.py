@@ -26,7 +26,7 @@ log = logging.getLogger("tfjax.server")
 
 # A fresh seed fits a JavaScript number, so that every client can send it back as it read it.
 FRESH_SEED_BITS = 53
-MAX_GENERATIONS = 128
+MAX_GENERATIONS = 64
 
 
 @dataclass(frozen=True, slots=True)

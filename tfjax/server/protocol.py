@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tfjax.config import ServeConfig
-from tfjax.server.errors import ApiError, body_of, headers_of
+from tfjax.server.errors import ApiError, body_of, headers_of, unavailable
 
 HEADER_TIMEOUT_S = 10.0
 MAX_HEADER_BYTES = 64 * 1024
@@ -32,7 +32,6 @@ def uvicorn_config(app: ASGIApp, config: ServeConfig) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=max(1, round(config.keep_alive_s)),
         timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
@@ -50,6 +49,7 @@ class ServerProtocol(H11Protocol):
     """One connection. A client that does not finish its headers in time is answered 408 and closed."""
 
     header_timeout_s = HEADER_TIMEOUT_S
+    max_connections = MAX_CONNECTIONS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -58,6 +58,8 @@ class ServerProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._arm()
+        if len(self.connections) > self.max_connections:
+            self._refuse(unavailable("Too many connections are open; try again.", "overloaded"))
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

@@ -72,7 +72,16 @@ class _Choice:
 class Reply:
     """The generations of one request in flight. `pieces` yields None for each `tick_s` of silence."""
 
-    def __init__(self, plan: Plan, engine: EnginePort, metrics: ServerMetrics, *, tick_s: float, queue_wait_s: float):
+    def __init__(
+        self,
+        plan: Plan,
+        engine: EnginePort,
+        metrics: ServerMetrics,
+        *,
+        tick_s: float,
+        queue_wait_s: float,
+        keep_text: bool,
+    ):
         self.plan = plan
         self.finished: list[Finished] = []
         self._engine = engine
@@ -81,6 +90,7 @@ class Reply:
         self._queue_wait_s = queue_wait_s
         self._channel = Channel()
         self._tickets: list[Ticket] = []
+        self._keep_text = keep_text
         self._texts: list[str] = []
 
     def submit(self) -> None:
@@ -110,22 +120,21 @@ class Reply:
         choices = [_Choice(index) for index in range(len(self.plan.generations))]
         open_choices = len(choices)
         submitted_s = time.monotonic()
-        heard = False
+        queue_s: float | None = self._queue_wait_s
         while open_choices:
-            item = await self._channel.next(self._tick_s)
+            item = await self._channel.next(self._tick_s if queue_s is None else min(self._tick_s, queue_s))
             if item is None:
-                if not heard and time.monotonic() - submitted_s >= self._queue_wait_s and self._waiting():
-                    self._metrics.rejected("queue_wait")
-                    raise unavailable(f"No lane came free in {self._queue_wait_s:g} s; try again.", "queue_wait")
+                queue_s = self._still_queued_s(time.monotonic() - submitted_s)
                 yield None
                 continue
-            heard = True
+            queue_s = None
             index, event = item
             if isinstance(event, Tokens):
                 self._metrics.tokens(len(event.tokens), choices[index].gap_s())
                 piece = choices[index].push(event)
                 if piece is not None:
-                    self._texts.append(piece.text)
+                    if self._keep_text:
+                        self._texts.append(piece.text)
                     yield piece
             else:
                 self._check(event)
@@ -138,7 +147,7 @@ class Reply:
         return self._engine.tokenizer.decode(self.plan.generations[0].prompt)
 
     def text(self) -> str:
-        """What was generated so far; choices run into each other."""
+        """What was generated so far, if it was to be kept; choices run into each other."""
         return "".join(self._texts)
 
     def fail(self, error: ApiError) -> None:
@@ -157,8 +166,14 @@ class Reply:
             self.cancel()
         self._channel.close()
 
-    def _waiting(self) -> bool:
-        return any(getattr(ticket, "waiting", _never_waits)() for ticket in self._tickets)
+    def _still_queued_s(self, waited_s: float) -> float | None:
+        """How much longer the request may wait for a lane; None when it waits for none."""
+        if not any(getattr(ticket, "waiting", _never_waits)() for ticket in self._tickets):
+            return None
+        if waited_s >= self._queue_wait_s:
+            self._metrics.rejected("queue_wait")
+            raise unavailable(f"No lane came free in {self._queue_wait_s:g} s; try again.", "queue_wait")
+        return self._queue_wait_s - waited_s
 
     def _check(self, event: Finished) -> None:
         if event.reason in ENDS_WELL:

@@ -114,7 +114,12 @@ class Routes:
         service = self._service
         service.ready_model()
         reply = Reply(
-            plan, model.engine, service.metrics, tick_s=service.ping_s, queue_wait_s=service.config.queue_wait_s
+            plan,
+            model.engine,
+            service.metrics,
+            tick_s=service.ping_s,
+            queue_wait_s=service.config.queue_wait_s,
+            keep_text=service.config.log_prompts,
         )
         return Exchange(service, reply, form)
 

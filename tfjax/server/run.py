@@ -28,6 +28,7 @@ from tfjax.server.port import EnginePort
 from tfjax.server.protocol import uvicorn_config
 from tfjax.server.ready import ready_lines
 from tfjax.server.service import Service
+from tfjax.terminal import progress_on_stderr
 
 log = logging.getLogger("tfjax.server")
 
@@ -180,12 +181,20 @@ class _Run:
 
     def _load_in_thread(self, done: Callable[[], object]) -> None:
         try:
-            engine = self._load(self._service.progress)
+            with progress_on_stderr() as show:
+                engine = self._load(self._progress(show))
             self._loaded.model = model_of(engine, self._config.alias)
         except BaseException as error:  # noqa: BLE001
             self._loaded.error = error
         with contextlib.suppress(RuntimeError):  # the server has stopped meanwhile
             done()
+
+    def _progress(self, show: Progress) -> Progress:
+        def progress(phase: str, fraction: float) -> None:
+            self._service.progress(phase, fraction)
+            show(phase, fraction)
+
+        return progress
 
     async def _drain(self, monitor: Monitor) -> None:
         service = self._service

@@ -1,0 +1,90 @@
+"""The OpenAPI document, and schemathesis trying it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import hypothesis
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase
+from schemathesis import Case
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.server.fake_engine import FakeEngine
+from tests.server.live import LiveServer
+from tfjax.config import ServeConfig
+from tfjax.server.openapi import document
+from tfjax.server.routes import Routes
+from tfjax.server.service import Service
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+async def test_it_is_served(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/openapi.json")).json() == document()
+
+
+def test_every_route_is_in_it() -> None:
+    routes = {
+        (route.path.replace(":path", ""), method.lower())
+        for route in Routes(Service(ServeConfig())).all()
+        for method in route.methods or ()
+        if method != "HEAD"
+    }
+    assert routes == {(path, method) for path, item in document()["paths"].items() for method in item}
+
+
+def test_bounds_are_in_it() -> None:
+    fields = document()["components"]["schemas"]["ChatRequest"]["properties"]
+    assert {"type": "integer", "minimum": 1, "maximum": 16} in fields["n"]["anyOf"]
+    assert fields["messages"]["maxItems"] == 4096
+    assert document()["components"]["schemas"]["ChatRequest"]["required"] == ["messages"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LiveServer]:
+    engine = FakeEngine(max_queue=64, context=300)
+    live = LiveServer(engine, ServeConfig())
+    yield live
+    live.close()
+    engine.close()
+
+
+schema = schemathesis.openapi.from_dict(document())
+
+
+def call_and_check(case: Case[Any], server: LiveServer) -> None:
+    # More choices than the scripted engine's queue holds are a 503, as they should be.
+    if isinstance(case.body, dict) and isinstance(n := case.body.get("n"), int):
+        case.body["n"] = min(n, 2)
+    case.call_and_validate(checks=CHECKS, base_url=server.url, timeout=20)
+
+
+quick = hypothesis.settings(
+    max_examples=10,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@schema.parametrize()
+@quick
+def test_a_few_examples_of_each_operation(case: Case[Any], server: LiveServer) -> None:
+    call_and_check(case, server)
+
+
+@pytest.mark.slow
+@schema.parametrize()
+@hypothesis.settings(quick, max_examples=100, derandomize=False, phases=[Phase.explicit, Phase.generate])
+def test_many_examples_of_each_operation(case: Case[Any], server: LiveServer) -> None:
+    call_and_check(case, server)
