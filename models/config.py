@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -56,16 +57,36 @@ def require(config: Mapping[str, Any], key: str) -> Any:
     return value
 
 
-def require_size(config: Mapping[str, Any], key: str) -> int:
-    """A required positive integer."""
-    value = require(config, key)
+def require_size(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    """A positive integer, required where there is no default."""
+    value = require(config, key) if default is None or config.get(key) is not None else default
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigError(f"config.json: {key} is {value!r}; a positive integer is expected")
     return value
 
 
-def reject_unknown(config: Mapping[str, Any], known: Collection[str], where: str = "config.json") -> None:
+def require_number(config: Mapping[str, Any], key: str) -> float:
+    """A required positive number."""
+    value = require(config, key)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise ConfigError(f"config.json: {key} is {value!r}; a positive number is expected")
+    return float(value)
+
+
+def flag(config: Mapping[str, Any], key: str) -> bool:
+    """true or false; false where the key is missing."""
+    value = config.get(key)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise ConfigError(f"config.json: {key} is {value!r}; true or false is expected")
+    return value
+
+
+def reject_unknown(config: Mapping[str, Any], known: Collection[str]) -> None:
     """Refuse keys that look as if they changed the numbers and that the family does not know.
+
+    A value of null, false or 0 means that the thing is off.
 
     Raises:
         ConfigError: naming the first such key and its value.
@@ -75,7 +96,7 @@ def reject_unknown(config: Mapping[str, Any], known: Collection[str], where: str
             continue
         if any(part in key.lower() for part in MATTERS):
             raise ConfigError(
-                f"{where}: the key {key!r} (value {value!r}) is not known for this architecture and may change its "
-                "output; remove it only if you know that it does not"
+                f"config.json: the key {key!r} (value {value!r}) is not known for this architecture and may change "
+                "its output; remove it only if you know that it does not"
             )
-        log.warning("%s: ignoring the unknown key %r", where, key)
+        log.warning("config.json: ignoring the unknown key %r", key)

@@ -16,7 +16,7 @@ from tfjax.models.blocks.attention import Attention, AttentionConfig
 from tfjax.models.blocks.mlp import GatedMLP
 from tfjax.models.blocks.norm import RMSNorm
 from tfjax.models.blocks.rope import RopeConfig
-from tfjax.models.config import ConfigError, reject_unknown, require, require_size
+from tfjax.models.config import ConfigError, flag, reject_unknown, require_number, require_size
 from tfjax.models.family import Family, Source
 from tfjax.models.rows import LayerCache, Rows
 
@@ -62,10 +62,10 @@ class LlamaConfig:
         activation = config.get("hidden_act", "silu")
         if activation != "silu":
             raise ConfigError(f"config.json: hidden_act is {activation!r}; only 'silu' is supported for Llama")
-        if config.get("rope_interleaved"):
-            raise ConfigError("config.json: rope_interleaved is true; only half-split RoPE is supported for Llama")
+        if flag(config, "rope_interleaved"):
+            raise ConfigError("config.json: rope_interleaved is True; only half-split RoPE is supported for Llama")
         hidden, heads = require_size(config, "hidden_size"), require_size(config, "num_attention_heads")
-        kv_heads = config.get("num_key_value_heads") or heads
+        kv_heads = require_size(config, "num_key_value_heads", default=heads)
         if heads % kv_heads:
             raise ConfigError(
                 f"config.json: num_attention_heads {heads} is no multiple of num_key_value_heads {kv_heads}"
@@ -77,13 +77,13 @@ class LlamaConfig:
             layers=require_size(config, "num_hidden_layers"),
             heads=heads,
             kv_heads=kv_heads,
-            head_dim=config.get("head_dim") or hidden // heads,
-            norm_eps=float(require(config, "rms_norm_eps")),
+            head_dim=_head_dim(config, hidden, heads),
+            norm_eps=require_number(config, "rms_norm_eps"),
             rope=RopeConfig.from_hf(config),
             context=require_size(config, "max_position_embeddings"),
-            tied=bool(config.get("tie_word_embeddings", False)),
-            attention_bias=bool(config.get("attention_bias", False)),
-            mlp_bias=bool(config.get("mlp_bias", False)),
+            tied=flag(config, "tie_word_embeddings"),
+            attention_bias=flag(config, "attention_bias"),
+            mlp_bias=flag(config, "mlp_bias"),
         )
 
     @property
@@ -91,6 +91,17 @@ class LlamaConfig:
         return AttentionConfig(
             self.hidden, self.heads, self.kv_heads, self.head_dim, self.attention_bias, self.attention_bias
         )
+
+
+def _head_dim(config: Mapping[str, Any], hidden: int, heads: int) -> int:
+    if config.get("head_dim") is None and hidden % heads:
+        raise ConfigError(
+            f"config.json: hidden_size {hidden} is no multiple of num_attention_heads {heads}, and there is no head_dim"
+        )
+    head_dim = require_size(config, "head_dim", default=hidden // heads)
+    if head_dim % 2:
+        raise ConfigError(f"config.json: head_dim is {head_dim}; rotation needs an even one")
+    return head_dim
 
 
 class LlamaLayer(nnx.Module):

@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from tfjax.models.config import ConfigError, reject_unknown
+from tfjax.models.config import ConfigError, require_number
+
+_KEYS = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}
+"""Supported rope types and the numbers that each needs."""
+
+_COMMON = ("rope_type", "type", "rope_theta")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +28,7 @@ class Llama3Scaling:
     factor: float
     low_freq_factor: float
     high_freq_factor: float
-    original_positions: int
+    original_positions: float
 
     def apply(self, frequency: np.ndarray) -> np.ndarray:
         wavelength = 2 * math.pi / frequency
@@ -52,13 +61,11 @@ class RopeConfig:
         """Read both published forms: `rope_theta` with `rope_scaling`, and the nested `rope_parameters`.
 
         Raises:
-            ConfigError: for a rope type other than default, linear and llama3, and for keys that no known type has.
+            ConfigError: for a rope type other than default, linear and llama3, and for keys that the type has not.
         """
-        nested = config.get("rope_parameters") or config.get("rope_scaling") or {}
-        theta = nested.get("rope_theta", config.get("rope_theta"))
-        if theta is None:
-            raise ConfigError("config.json has no rope_theta, neither at the top nor under rope_parameters")
-        return cls(float(theta), _scaling(nested, config))
+        nested = _nested(config)
+        theta = require_number(nested if "rope_theta" in nested else config, "rope_theta")
+        return cls(theta, _scaling(nested))
 
     def inverse_frequency(self, head_dim: int) -> np.ndarray:
         """Radians per position of each rotated pair. Shape: float32 [head_dim / 2]."""
@@ -67,22 +74,36 @@ class RopeConfig:
         return frequency if self.scaling is None else self.scaling.apply(frequency).astype(np.float32)
 
 
-def _scaling(nested: Mapping[str, Any], config: Mapping[str, Any]) -> Llama3Scaling | LinearScaling | None:
-    kind = nested.get("rope_type", nested.get("type", "default"))
-    try:
-        if kind in (None, "default"):
-            reject_unknown(nested, {"rope_type", "type", "rope_theta"}, "rope_parameters")
-            return None
-        if kind == "linear":
-            reject_unknown(nested, {"rope_type", "type", "rope_theta", "factor"}, "rope_parameters")
-            return LinearScaling(float(nested["factor"]))
-        if kind == "llama3":
-            return Llama3Scaling(
-                float(nested["factor"]),
-                float(nested["low_freq_factor"]),
-                float(nested["high_freq_factor"]),
-                int(nested["original_max_position_embeddings"]),
-            )
-    except KeyError as missing:
-        raise ConfigError(f"rope type {kind!r} needs the key {missing} in config.json") from None
-    raise ConfigError(f"rope type {kind!r} is not supported; supported are default, linear and llama3")
+def _nested(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `rope_parameters` or `rope_scaling` holds, whichever is there."""
+    found = {key: config[key] for key in ("rope_parameters", "rope_scaling") if config.get(key)}
+    for key, value in found.items():
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"config.json: {key} is {value!r}; an object is expected")
+    if len(found) == 2 and found["rope_parameters"] != found["rope_scaling"]:
+        raise ConfigError(
+            f"config.json: rope_parameters {found['rope_parameters']!r} and rope_scaling {found['rope_scaling']!r} "
+            "differ; keep the right one"
+        )
+    return next(iter(found.values()), {})
+
+
+def _scaling(nested: Mapping[str, Any]) -> Llama3Scaling | LinearScaling | None:
+    kind = nested.get("rope_type", nested.get("type")) or "default"
+    if not isinstance(kind, str) or kind not in _KEYS:
+        raise ConfigError(f"config.json: rope type {kind!r} is not supported; supported are {', '.join(_KEYS)}")
+    for key, value in nested.items():
+        if value is not None and key not in _KEYS[kind] and key not in _COMMON:
+            raise ConfigError(f"config.json: the rope type {kind!r} has no key {key!r} (value {value!r})")
+    numbers = [require_number(nested, key) for key in _KEYS[kind]]
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return LinearScaling(*numbers)
+    scaling = Llama3Scaling(*numbers)
+    if scaling.high_freq_factor <= scaling.low_freq_factor:
+        raise ConfigError(
+            f"config.json: high_freq_factor {scaling.high_freq_factor} must be above "
+            f"low_freq_factor {scaling.low_freq_factor}"
+        )
+    return scaling

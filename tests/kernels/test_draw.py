@@ -95,7 +95,6 @@ def test_rows_are_invariant() -> None:
     lane = np.array([row.lane for row in kinds], np.int32)
 
     def operator(logits: Any, lane: Any, *fields: Any) -> Any:
-        token, logprob, ids, top = drawn_by_rules(logits, DrawRules(*fields), LANES, lane)
         drawn = drawn_by_rules(logits, DrawRules(*fields), LANES, lane)
         return np.concatenate([np.asarray(x).reshape(len(logits), -1).view(np.int32) for x in drawn], 1)
 
