@@ -110,6 +110,23 @@ def test_other_byte_order(tmp_path: Path) -> None:
         open_gguf(path)
 
 
+def test_tensor_that_is_there_twice(model: Path) -> None:
+    data = model.read_bytes()
+    # A name of the same length takes the other's place in the tensor table.
+    model.write_bytes(data.replace(b"blk.0.attn_q.weight", b"blk.0.attn_k.weight"))
+    with pytest.raises(CheckpointError, match=r"tensor blk\.0\.attn_k\.weight is in the file twice"):
+        open_gguf(model)
+
+
+def test_unknown_type_names_the_tensor(model: Path) -> None:
+    data = model.read_bytes()
+    name = b"blk.0.ffn_gate.weight"
+    at = data.index(name) + len(name) + 4 + 2 * 8
+    model.write_bytes(data[:at] + struct.pack("<I", 250) + data[at + 4 :])
+    with pytest.raises(CheckpointError, match=r"tensor blk\.0\.ffn_gate\.weight: .*250.* is not a valid"):
+        open_gguf(model)
+
+
 def test_unreadable_file(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").mkdir()
     with pytest.raises(CheckpointError, match=r"m\.gguf: cannot be read; found Is a directory"):

@@ -136,11 +136,13 @@ def test_quantized_safetensors_are_refused(tmp_path: Path, key: str) -> None:
         open_checkpoint(write_directory(tmp_path, config=config))
 
 
-def test_truncated_gguf_names_the_first_tensor_that_is_cut(tmp_path: Path) -> None:
+def test_truncated_gguf_names_the_tensor_that_is_cut(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf")
     open_checkpoint(path)
-    path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(CheckpointError, match=r"m\.gguf: (truncated|damaged or truncated)"):
+    size = path.stat().st_size - 8
+    path.write_bytes(path.read_bytes()[:size])
+    message = rf"m\.gguf: damaged or truncated .*tensor blk\.0\.ffn_down\.weight: data at .* the file has {size} bytes"
+    with pytest.raises(CheckpointError, match=message):
         open_checkpoint(path)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from gguf import GGUFReader
+from gguf import GGUFReader, ReaderField, ReaderTensor
 from numpy.typing import NDArray
 
 
@@ -33,3 +33,16 @@ class BoundedReader(GGUFReader):
     @data.setter
     def data(self, value: NDArray[np.uint8]) -> None:
         self._bytes = _Bytes(value)
+
+    def _build_tensors(self, start_offs: int, fields: list[ReaderField]) -> None:
+        """One by one, so that an error can name the tensor."""
+        built: dict[str, ReaderTensor] = {}
+        for field in fields:
+            try:
+                super()._build_tensors(start_offs, [field])
+            except (ValueError, KeyError) as error:
+                raise ValueError(f"tensor {field.name}: {error}") from error
+            if field.name in built:
+                raise ValueError(f"tensor {field.name} is in the file twice")
+            built[field.name] = self.tensors[0]
+        self.tensors = list(built.values())

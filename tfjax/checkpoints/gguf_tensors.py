@@ -52,12 +52,11 @@ def table(file: GgufFile) -> dict[str, GgufTensor]:
     """The tensors by Hugging Face name.
 
     Raises:
-        CheckpointError: a tensor is unknown, has a type that is not supported, or ends past the end of the file.
+        CheckpointError: a tensor is unknown or has a type that is not supported.
     """
-    size = file.path.stat().st_size
     tensors = {}
     for tensor in file.index.tensors:
-        _check(file.path, tensor, size)
+        _check_type(file.path, tensor)
         if tensor.name == ROPE_DIVISORS:
             continue
         name = hf_name(tensor.name)
@@ -116,7 +115,7 @@ def half_split_rows(values: NDArray[Any], heads: int) -> NDArray[Any]:
     return values.reshape(heads, pairs, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
 
 
-def _check(path: Path, tensor: GgufTensor, file_size: int) -> None:
+def _check_type(path: Path, tensor: GgufTensor) -> None:
     if tensor.type not in SUPPORTED_TYPES:
         raise CheckpointError(
             path,
@@ -125,16 +124,6 @@ def _check(path: Path, tensor: GgufTensor, file_size: int) -> None:
             found=tensor.type,
             expected=", ".join(SUPPORTED_TYPES),
             remedy="Use a file of one of these types, such as Q8_0, Q4_1 or Q4_K_M.",
-        )
-    end = tensor.offset + tensor.stored_bytes
-    if end > file_size:
-        raise CheckpointError(
-            path,
-            "truncated file",
-            tensor=tensor.name,
-            found=f"{file_size} bytes",
-            expected=f"at least {end} bytes",
-            remedy="Fetch the file again.",
         )
 
 

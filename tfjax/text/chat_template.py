@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -15,6 +16,8 @@ from typing import Any
 
 MAX_TEMPLATE_BYTES = 256 * 1024
 DEADLINE_S = 10.0
+# All that an interpreter may need to start; keys and tokens stay out of the process.
+_ENVIRONMENT = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH")
 # Starting Python and compiling the template; on a busy machine that takes longer than any prompt.
 START_DEADLINE_S = 30.0
 _WORKER = Path(__file__).with_name("template_worker.py")
@@ -166,7 +169,7 @@ class _Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={},
+                env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
                 start_new_session=True,
             )
         except OSError as error:
