@@ -43,8 +43,8 @@ class Service:
         self._idle.set()
 
     def progress(self, phase: str, fraction: float) -> None:
-        """How far loading is; any thread."""
-        self.phase, self.fraction = phase, fraction
+        """How far loading is; any thread. What follows a colon is for the terminal: /health is open to everybody."""
+        self.phase, self.fraction = phase.partition(":")[0], fraction
 
     def ready_model(self) -> Model:
         """The model, or 503 with the reason why there is none."""
