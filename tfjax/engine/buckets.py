@@ -9,11 +9,6 @@ from tfjax.engine.step import Bucket
 SINGLE_ROWS = 64
 """Rows of the only bucket where a backend's bits depend on the row count."""
 
-PROMPT_DRAWS = 2
-"""Rows drawn from in a prompt's forward: only the last is wanted, and a product needs two."""
-
-LARGEST_VERIFY = 32
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -42,17 +37,17 @@ class Plan:
         return next(bucket for bucket in self.prompt if bucket.rows >= rows)
 
 
-def _bucket(rows: int) -> Bucket:
+def row_invariant_plan(least_rows: int) -> Plan:
+    """Buckets for a backend whose rows have the same bits in every shape of `least_rows` or more."""
+    verify = tuple(_verify_bucket(rows) for rows in (2, 4, 8, 16, 32) if rows >= least_rows)
+    # Only a prompt's last row is drawn from, but the head's product needs its least rows too.
+    prompt = tuple(Bucket(rows, least_rows, 128) for rows in (128, 512))
+    return Plan("row-invariant", verify, (*verify, *prompt))
+
+
+def _verify_bucket(rows: int) -> Bucket:
     # A tile taller than the windows in it wastes its other rows; a lower one re-reads the keys more often.
-    if rows > LARGEST_VERIFY:
-        return Bucket(rows, PROMPT_DRAWS, 128)
     return Bucket(rows, rows, min(rows, 4 if rows <= 8 else 8))
-
-
-def row_invariant_plan() -> Plan:
-    """Buckets for a backend whose rows have the same bits in every shape."""
-    verify = tuple(_bucket(rows) for rows in (2, 4, 8, 16, 32))
-    return Plan("row-invariant", verify, (*verify, _bucket(128), _bucket(512)))
 
 
 def single_bucket_plan() -> Plan:

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax import nnx
 
 from tfjax import __version__
 from tfjax.checkpoints import Checkpoint, open_checkpoint
@@ -23,6 +24,7 @@ from tfjax.config import ServeConfig
 from tfjax.engine.buckets import row_invariant_plan, single_bucket_plan
 from tfjax.engine.compiles import compiles
 from tfjax.engine.engine import Engine, Served
+from tfjax.engine.least_rows import find_least_rows
 from tfjax.engine.memory import MemoryPlan, memory_budget, plan_memory
 from tfjax.engine.probe import ProbeReport, probe
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
@@ -108,16 +110,18 @@ def start_backend(model: LoadedModel, memory: MemoryPlan, progress: Progress) ->
     Raises:
         NotExact: neither holds.
     """
-    refused = []
-    for plan in (row_invariant_plan(), single_bucket_plan()):
+    least = find_least_rows(jax.tree.leaves(nnx.state(model.module)))
+    refused = [least.reason] if least.reason else []
+    plans = [] if least.rows is None else [row_invariant_plan(least.rows)]
+    for plan in (*plans, single_bucket_plan()):
         backend = TargetBackend(model, Step(model.module), plan, memory)
         compile_buckets(backend, progress)
         progress(f"proving row invariance ({plan.arithmetic})", 0.0)
         report, backend.state = probe(backend.step, plan, memory, backend.vocab, backend.state)
         if report.passed:
             return backend, report
-        log.warning("%s arithmetic is not exact here: %s", plan.arithmetic, report.difference)
         refused.append(f"{plan.arithmetic}: {report.difference}")
+        log.warning("%s arithmetic is not exact here: %s", plan.arithmetic, report.difference)
         del backend
     raise NotExact(
         f"on {jax.devices()[0].device_kind} the same row gets different bits in different forwards, so drafts could "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -54,10 +56,11 @@ class _Prober:
     def __init__(self, step: Step, plan: Plan, memory: MemoryPlan, vocab: int, state: State):
         self.step, self.plan, self.memory, self.state = step, plan, memory, state
         self.end = min(memory.context, BLOCK_KEYS + SINGLES // 2)
+        self.first = max(1, self.end - SINGLES)
         spread = np.arange(2 * self.end, dtype=np.int64) * 7919 + 11
         self.tokens = (spread % vocab).astype(np.int32).reshape(2, self.end)
         self.logits: dict[int, NDArray[np.float32]] = {}
-        self.widest = 0
+        self.rows: dict[int, int] = {}
 
     def page_table(self, lane: int) -> jax.Array:
         """The probed lane's pages are 1.., a neighbour's lie behind them."""
@@ -81,88 +84,100 @@ class _Prober:
         buffer["draw_row"][: bucket.draws] = np.arange(bucket.draws) if every else stop - start - 1
         _, logits, self.state = self.step(bucket, self.state, token, buffer.matrix, self.page_table(lane))
         drawn = np.asarray(logits)
-        for position in range(start, stop) if every else (stop - 1,):
-            self.logits[position] = drawn[position - start if every else 0]
-        self.widest = max(self.widest, len(used))
+        for position in range(start, stop):
+            self.rows[position] = len(used)
+            if every or position == stop - 1:
+                self.logits[position] = drawn[position - start if every else 0]
 
-    def prompt(self, cuts: Sequence[int], lane: int = 0) -> None:
+    def prompt(self, *cuts: int, lane: int = 0) -> None:
         """Consecutive chunks ending at `cuts`."""
         start = 0
         for cut in cuts:
-            while start < cut:
-                stop = min(cut, start + self.plan.prompt[-1].rows)
+            while start < min(cut, self.end):
+                stop = min(cut, self.end, start + self.plan.prompt[-1].rows)
                 self.forward(self.plan.prompt_bucket(stop - start), [(start, stop)], lane)
                 start = stop
 
-    def cache(self) -> list[NDArray[np.uint8]]:
-        """The probed stream's pages of every layer, as bytes."""
+    def windows(self, widths: Sequence[int], *, lane: int = 0, neighbour: int = 0) -> None:
+        """Windows after the prompt, each perhaps beside `neighbour` rows of another stream."""
+        start = self.first
+        for width in widths:
+            stop = min(start + width, self.end)
+            if stop > start:
+                runs = [(start, stop), *self._beside(neighbour)]
+                self.forward(self.plan.verify_bucket(sum(b - a for a, b in runs)), runs, lane)
+            start = stop
+
+    def full(self, bucket: Bucket) -> None:
+        """The rows after the prompt in forwards of one bucket, which another stream's rows fill up."""
+        width = min(bucket.rows, SINGLES)
+        for start in range(self.first, self.end, width):
+            stop = min(start + width, self.end)
+            self.forward(bucket, [(start, stop), *self._beside(bucket.rows - width)], 0)
+
+    def _beside(self, rows: int) -> list[tuple[int, int]]:
+        """A neighbour's rows, none where there is but one lane."""
+        start = min(3, self.end - 1)
+        stop = min(start + rows, self.end)
+        return [(start, stop)] if stop > start and self.memory.lanes > 1 else []
+
+    def cache(self) -> dict[str, NDArray[np.uint8]]:
+        """The probed stream's pages of every part of the cache, as bytes."""
         pages = -(-self.end // PAGE_ROWS)
-        leaves = jax.tree.leaves(self.state.cache)
-        return [np.asarray(leaf[1 : 1 + pages]).view(np.uint8) for leaf in leaves]
+        leaves = jax.tree_util.tree_leaves_with_path(self.state.cache)
+        return {
+            "cache" + jax.tree_util.keystr(path): np.asarray(leaf[1 : 1 + pages]).view(np.uint8)
+            for path, leaf in leaves
+        }
 
-
-def _windows(prober: _Prober, first: int, widths: Sequence[int], lane: int, beside: bool) -> None:
-    start = first
-    for width in widths:
-        stop = min(start + width, prober.end)
-        if stop > start:
-            runs = [(start, stop)] + ([(3, 6)] if beside else [])
-            rows = sum(b - a for a, b in runs)
-            prober.forward(prober.plan.verify_bucket(rows), runs, lane)
-        start = stop
+    def difference(self, arrangement: str, logits: Mapping[int, Any], cache: Mapping[str, Any]) -> Difference | None:
+        """The first row whose bits are others than those given: of the lowest layer, or of the logits."""
+        found = self.cache()
+        for what, wanted in cache.items():
+            page, _, slot, _ = (found[what] != wanted).nonzero()
+            if len(page):
+                position = int((page * PAGE_ROWS + slot).min())
+                return Difference(arrangement, self.rows.get(position, 0), position, what)
+        for position in sorted(self.logits.keys() & logits.keys()):
+            if not np.array_equal(self.logits[position].view(np.uint32), logits[position].view(np.uint32)):
+                return Difference(arrangement, self.rows[position], position, "logits")
+        return None
 
 
 def probe(step: Step, plan: Plan, memory: MemoryPlan, vocab: int, state: State) -> tuple[ProbeReport, State]:
     """Compare logits and cache of several arrangements of one stream, bit for bit; returns the state given away."""
     prober = _Prober(step, plan, memory, vocab, state)
-    first, end = max(1, prober.end - SINGLES), prober.end
-    last_lane = memory.lanes - 1
-    neighbour = memory.lanes > 1
+    first, last_lane = prober.first, memory.lanes - 1
+    prober.prompt(first)
+    prober.windows([1] * SINGLES)
+    logits, cache = prober.logits, prober.cache()
+    arrangements = _arrangements(prober, first, last_lane)
+    compared, difference = 0, None
+    for name, run in arrangements.items():
+        prober.logits, prober.rows = {}, {}
+        run()
+        compared += len(prober.logits.keys() & logits.keys())
+        difference = prober.difference(name, logits, cache)
+        if difference is not None:
+            break
+    return ProbeReport(plan.arithmetic, compared, tuple(arrangements), difference), prober.state
 
-    def singles() -> None:
-        prober.prompt([first])
-        _windows(prober, first, [1] * SINGLES, 0, False)
+
+def _arrangements(prober: _Prober, first: int, last_lane: int) -> dict[str, Callable[[], None]]:
+    """Ways to compute the same rows. Where the prompt is not run again, it stands in the cache already."""
 
     def windows() -> None:
-        prober.prompt([first], last_lane)
-        _windows(prober, first, [2, 3, 5, 1], last_lane, False)
-
-    def one_window() -> None:
-        prober.prompt([first])
-        _windows(prober, first, [SINGLES], 0, False)
+        prober.prompt(first, lane=last_lane)
+        prober.windows([2, 3, 5, 1], lane=last_lane)
 
     def neighbours() -> None:
-        prober.prompt([first])
-        _windows(prober, first, [1, 5, 1, 4], 0, True)
+        prober.prompt(first)
+        prober.windows([1, 5, 1, 4], neighbour=3)
 
-    arrangements: dict[str, Callable[[], None]] = {
+    found: dict[str, Callable[[], None]] = {
         "windows in another lane": windows,
-        "one wide window": one_window,
-        "prompt whole": lambda: prober.prompt([end]),
-        "prompt in odd chunks": lambda: prober.prompt([3, 61, end]),
+        "prompt whole": lambda: prober.prompt(prober.end),
+        "prompt in odd chunks": lambda: prober.prompt(3, 61, prober.end),
     }
-    if neighbour:
-        arrangements["beside another stream"] = neighbours
-    singles()
-    reference, reference_cache = prober.logits, prober.cache()
-    compared = 0
-    for name, run in arrangements.items():
-        prober.logits, prober.widest = {}, 0
-        run()
-        for position in sorted(prober.logits.keys() & reference.keys()):
-            compared += 1
-            if not np.array_equal(prober.logits[position], reference[position]):
-                difference = Difference(name, prober.widest, position, "logits")
-                return ProbeReport(plan.arithmetic, compared, tuple(arrangements), difference), prober.state
-        for layer, (found, wanted) in enumerate(zip(prober.cache(), reference_cache, strict=True)):
-            if not np.array_equal(found, wanted):
-                position = _first_difference(found, wanted)
-                what = f"cached keys or values (array {layer})"
-                difference = Difference(name, prober.widest, position, what)
-                return ProbeReport(plan.arithmetic, compared, tuple(arrangements), difference), prober.state
-    return ProbeReport(plan.arithmetic, compared, tuple(arrangements), None), prober.state
-
-
-def _first_difference(found: NDArray[np.uint8], wanted: NDArray[np.uint8]) -> int:
-    page, _, slot, _ = np.argwhere(found != wanted)[0]
-    return int(page * PAGE_ROWS + slot)
+    found |= {f"bucket of {bucket.rows} rows": partial(prober.full, bucket) for bucket in prober.plan.verify}
+    return found | ({"beside another stream": neighbours} if last_lane else {})

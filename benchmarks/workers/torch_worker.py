@@ -1,0 +1,37 @@
+"""transformers on CPU: greedy, with its own key/value cache, one token a forward. Arguments: GGUF file, number format."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import transformers
+from protocol import serve
+from transformers import AutoModelForCausalLM
+
+
+def main() -> None:
+    file, dtype = sys.argv[1:3]
+    torch.set_num_threads(os.cpu_count() or 1)
+    model = AutoModelForCausalLM.from_pretrained(
+        os.path.dirname(file), gguf_file=os.path.basename(file), dtype=getattr(torch, dtype)
+    ).eval()
+
+    @torch.inference_mode()
+    def generate(job: dict[str, Any]) -> Iterator[int]:
+        ids = torch.tensor([job["prompt"]])
+        past = None
+        for _ in range(job["max_tokens"]):
+            out = model(input_ids=ids, past_key_values=past, use_cache=True, logits_to_keep=1)
+            past = out.past_key_values
+            ids = out.logits[:, -1:].argmax(-1)
+            yield int(ids)
+
+    serve(f"transformers {dtype}", {"transformers": transformers.__version__, "torch": torch.__version__}, generate)
+
+
+if __name__ == "__main__":
+    main()

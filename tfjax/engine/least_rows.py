@@ -1,0 +1,60 @@
+"""How few rows a product may have here: found by comparing bits before the forwards are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from tfjax.kernels.matmul import rows_matmul
+
+CANDIDATES = (2, 4)
+"""Processors with matrix units multiply two bfloat16 rows by another algorithm than three or more."""
+
+COMPARED = (8, 33, 128)
+"""Row counts whose first rows must equal those of a candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Result of the comparison.
+
+    Attributes:
+        rows: the smallest candidate from which on all row counts agree; None where none does.
+        reason: the operator, row count and first differing row that ruled out a candidate, empty where 2 will do.
+    """
+
+    rows: int | None
+    reason: str
+
+
+def find_least_rows(weights: Iterable[jax.Array]) -> Finding:
+    """Try every distinct weight shape. Shapes: matrices [out, in]; others are passed over."""
+    matrices = list({(w.shape, str(w.dtype)): w for w in weights if w.ndim == 2}.values())
+    reason = ""
+    for candidate in CANDIDATES:
+        difference = next(filter(None, (_difference(weight, candidate) for weight in matrices)), None)
+        if difference is None:
+            return Finding(candidate, reason)
+        reason = difference
+    return Finding(None, reason)
+
+
+def _difference(weight: jax.Array, candidate: int) -> str | None:
+    rows = np.random.default_rng(0).standard_normal((max(COMPARED), weight.shape[1])).astype(np.float32)
+    x = jax.numpy.asarray(rows).astype(weight.dtype)
+    few = np.asarray(_product(x[:candidate], weight))
+    for count in COMPARED:
+        unequal = (few != np.asarray(_product(x[:count], weight))[:candidate]).any(-1)
+        if unequal.any():
+            out, size = weight.shape
+            return (
+                f"rows_matmul of a {weight.dtype} weight [{out}, {size}]: row {int(unequal.argmax())} of {candidate} rows "
+                f"differs from the same row among {count}"
+            )
+    return None
+
+
+_product = jax.jit(rows_matmul)
