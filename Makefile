@@ -44,7 +44,7 @@ check: $(VENV)/.dev
 	@sh scripts/check_wheel.sh $(PY)
 
 soak: $(VENV)/.dev
-	@$(PY) benchmarks/soak.py $(ARGS)
+	@$(PY) -m benchmarks.soak $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -69,9 +69,7 @@ class KnowingProposer:
     After a miss it goes on with garbage, as a real drafter would.
     """
 
-    def __init__(
-        self, reply: Sequence[int], prompt_rows: int, vocab: int, *, right: float = 0.6, deepest: int = 7
-    ):
+    def __init__(self, reply: Sequence[int], prompt_rows: int, vocab: int, *, right: float = 0.6, deepest: int = 7):
         self._reply = tuple(reply)
         self._vocab = vocab
         self._right = right
@@ -101,4 +99,3 @@ class KnowingProposer:
     @staticmethod
     def _hash(number: int, salt: str) -> int:
         return int.from_bytes(hashlib.sha256(f"{number} {salt}".encode()).digest()[:6], "little")
-

@@ -1,6 +1,7 @@
 """The promise as a matrix on real weights: one reply per prompt and sampling, compared over all the ways to make it.
 
-Used by the tests with few tokens and by `make soak` with many. Only tokens of rounds that verified at least one draft count.
+Used by the tests with few tokens and by `make soak` with many. Only tokens of rounds that verified at least one draft
+count.
 """
 
 from __future__ import annotations
@@ -104,12 +105,21 @@ class WayReport:
         return self.counting if self.drafted and any(self.counts.rejected) else 0
 
     def as_dict(self) -> dict[str, object]:
-        deepest = max((i + 1 for i in range(len(self.counts.kept)) if self.counts.kept[i] or self.counts.rejected[i]), default=0)
+        deepest = max(
+            (i + 1 for i in range(len(self.counts.kept)) if self.counts.kept[i] or self.counts.rejected[i]), default=0
+        )
         return {
-            "way": self.way.name, "replies": self.replies, "tokens": self.tokens, "counting_tokens": self.counted,
-            "drafted": self.drafted, "kept_drafts": self.accepted, "kept_per_depth": self.counts.kept[:deepest],
-            "rejected_per_depth": self.counts.rejected[:deepest], "shared_rounds": self.counts.shared_rounds,
-            "seconds": round(self.seconds, 1), "different": self.different,
+            "way": self.way.name,
+            "replies": self.replies,
+            "tokens": self.tokens,
+            "counting_tokens": self.counted,
+            "drafted": self.drafted,
+            "kept_drafts": self.accepted,
+            "kept_per_depth": self.counts.kept[:deepest],
+            "rejected_per_depth": self.counts.rejected[:deepest],
+            "shared_rounds": self.counts.shared_rounds,
+            "seconds": round(self.seconds, 1),
+            "different": self.different,
         }
 
 

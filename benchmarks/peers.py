@@ -1,8 +1,8 @@
 """tfjax beside transformers and llama.cpp: same weights, same prompts, greedy, one interleaved run.
 
-`python benchmarks/peers.py --peers DIRECTORY --output FILE`; DIRECTORY is the environment that
-`python tests/goldens/environment.py DIRECTORY` makes. Every repetition runs all engines on a prompt one after the other, in
-rotated order, so that a ratio compares neighbours in time. All figures but ratios depend on the machine.
+`python -m benchmarks.peers --peers DIRECTORY --output FILE`; DIRECTORY is the environment that
+`python tests/goldens/environment.py DIRECTORY` makes. Every repetition runs all engines on a prompt one after the
+other, in rotated order, so that a ratio compares neighbours in time. All figures but ratios depend on the machine.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
 from benchmarks.suite import LICENSE, load_suite
 from tfjax.checkpoints import open_checkpoint
 from tfjax.checkpoints.resolve import resolve_model
 from tfjax.text.chat_template import ChatTemplate
 from tfjax.text.loading import load_tokenizer
 
-WORKERS = ROOT / "benchmarks" / "workers"
+WORKERS = Path(__file__).resolve().parent / "workers"
 CONTEXTS = (100, 1000)
+
+type Results = dict[str, dict[str, list[Any]]]
+"""Column -> job -> one result per repetition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,11 @@ class Worker:
 
     def __init__(self, command: Sequence[str]):
         self._process = subprocess.Popen(
-            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=WORKERS,
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=WORKERS,
             env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(WORKERS)},
         )
         hello = self._read()
@@ -76,7 +80,7 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class Column:
     """One column of the comparison: a worker, with drafts or without."""
 
     name: str
@@ -98,33 +102,38 @@ def make_jobs(model: Path) -> list[Job]:
     return jobs
 
 
-def start_lanes(model: Path, peers: Path | None) -> list[Lane]:
-    lanes = []
+def start_columns(model: Path, peers: Path | None) -> list[Column]:
+    columns = []
     for dtype in ("bfloat16", "float32"):
         worker = Worker([sys.executable, "tfjax_worker.py", str(model), dtype])
-        lanes += [Lane(f"{worker.name} drafts {word}", worker, draft, True) for word, draft in (("off", False), ("on", True))]
+        columns += [
+            Column(f"{worker.name} drafts {word}", worker, draft, True)
+            for word, draft in (("off", False), ("on", True))
+        ]
     if peers is not None:
         python = str(peers / "bin" / "python")
         for script, option in (
-            ("torch_worker.py", "bfloat16"), ("torch_worker.py", "float32"),
-            ("llama_worker.py", "plain"), ("llama_worker.py", "lookup"),
+            ("torch_worker.py", "bfloat16"),
+            ("torch_worker.py", "float32"),
+            ("llama_worker.py", "plain"),
+            ("llama_worker.py", "lookup"),
         ):
             worker = Worker([python, script, str(model), option])
-            lanes.append(Lane(worker.name, worker, False, False))
-    return lanes
+            columns.append(Column(worker.name, worker, False, False))
+    return columns
 
 
-def measure(lanes: Sequence[Lane], jobs: Sequence[Job], max_tokens: int, repetitions: int) -> dict[str, dict[str, list[Any]]]:
-    """lane name -> job name -> one result per repetition; the first, untimed one warms up."""
-    results: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+def measure(columns: Sequence[Column], jobs: Sequence[Job], max_tokens: int, repetitions: int) -> Results:
+    """Run everything; the first repetition is untimed and warms up."""
+    results: Results = defaultdict(lambda: defaultdict(list))
     for repetition in range(repetitions + 1):
         for number, job in enumerate(jobs):
-            turn = (repetition + number) % len(lanes)
-            for lane in (*lanes[turn:], *lanes[:turn]):
-                if lane.everything or job.everyone:
-                    result = lane.worker.run(job, 8 if repetition == 0 else max_tokens, lane.draft)
+            turn = (repetition + number) % len(columns)
+            for column in (*columns[turn:], *columns[:turn]):
+                if column.everything or job.everyone:
+                    result = column.worker.run(job, 8 if repetition == 0 else max_tokens, column.draft)
                     if repetition:
-                        results[lane.name][job.name].append(result)
+                        results[column.name][job.name].append(result)
             print(f"repetition {repetition}, {job.name}: done", file=sys.stderr, flush=True)
     return results
 
@@ -132,30 +141,43 @@ def measure(lanes: Sequence[Lane], jobs: Sequence[Job], max_tokens: int, repetit
 def paired(ours: Sequence[Any], theirs: Sequence[Any], key: str) -> dict[str, float]:
     """Median, least and largest of the ratios of neighbouring runs."""
     ratios = [a[key] / b[key] for a, b in zip(ours, theirs, strict=True)]
-    return {"median": round(statistics.median(ratios), 3), "least": round(min(ratios), 3), "largest": round(max(ratios), 3)}
+    return {
+        "median": round(statistics.median(ratios), 3),
+        "least": round(min(ratios), 3),
+        "largest": round(max(ratios), 3),
+    }
 
 
-def ratios(results: dict[str, dict[str, list[Any]]]) -> list[dict[str, Any]]:
-    """Every comparison that is made: same number format, plain against transformers; drafts on against off."""
-    rows = []
+def comparisons(results: Results) -> list[tuple[str, str, str, str, str]]:
+    """(what, job, our column, the other column, figure): one number format each, and drafts on against off."""
+    found = []
     for dtype in ("bfloat16", "float32"):
         off, on, peer = f"tfjax {dtype} drafts off", f"tfjax {dtype} drafts on", f"transformers {dtype}"
         for job in results[off]:
-            rows.append({"what": f"{dtype} decode, drafts on / off", "job": job,
-                         **paired(results[on][job], results[off][job], "decode_tps")})
+            found.append((f"{dtype} decode, drafts on / off", job, on, off, "decode_tps"))
             if job in results.get(peer, {}):
-                rows.append({"what": f"{dtype} plain decode / transformers", "job": job,
-                             **paired(results[off][job], results[peer][job], "decode_tps")})
-                rows.append({"what": f"{dtype} time to first token / transformers", "job": job,
-                             **paired(results[off][job], results[peer][job], "ttft_ms")})
+                found.append((f"{dtype} plain decode / transformers", job, off, peer, "decode_tps"))
+                found.append((f"{dtype} time to first token / transformers", job, off, peer, "ttft_ms"))
     for peer in ("llama.cpp Q4_1 plain", "llama.cpp Q4_1 lookup"):
-        for job in results.get(peer, {}):
-            rows.append({"what": f"bfloat16 drafts on / {peer}", "job": job,
-                         **paired(results["tfjax bfloat16 drafts on"][job], results[peer][job], "decode_tps")})
-    return rows
+        ours = "tfjax bfloat16 drafts on"
+        found += [(f"bfloat16 drafts on / {peer}", job, ours, peer, "decode_tps") for job in results.get(peer, {})]
+    return found
 
 
-def equal_tokens(results: dict[str, dict[str, list[Any]]]) -> bool:
+def ratios(results: Results) -> list[dict[str, Any]]:
+    """Every comparison with the ratio of neighbouring runs."""
+    return [
+        {"what": what, "job": job, **paired(results[ours][job], results[other][job], figure)}
+        for what, job, ours, other, figure in comparisons(results)
+    ]
+
+
+def summary(runs: Sequence[Any]) -> dict[str, float]:
+    """Medians of one job in one column."""
+    return {figure: round(statistics.median(run[figure] for run in runs), 1) for figure in ("ttft_ms", "decode_tps")}
+
+
+def equal_tokens(results: Results) -> bool:
     """Whether drafts changed no token in any run."""
     return all(
         on["tokens"] == off["tokens"]
@@ -174,27 +196,28 @@ def main() -> int:
     arguments = parser.parse_args()
     model = resolve_model(None, offline=True, progress=lambda phase, fraction: None)
     jobs = make_jobs(model)
-    lanes = start_lanes(model, arguments.peers)
-    results = measure(lanes, jobs, arguments.tokens, arguments.repetitions)
+    columns = start_columns(model, arguments.peers)
+    results = measure(columns, jobs, arguments.tokens, arguments.repetitions)
     rows, equal = ratios(results), equal_tokens(results)
     for row in rows:
         print(f"{row['what']:45s} {row['job']:14s} {row['median']:6.2f}  ({row['least']:.2f} to {row['largest']:.2f})")
     print("tfjax drafted tokens equal plain ones in every run:", equal)
-    medians = {
-        lane: {job: {key: round(statistics.median(run[key] for run in runs), 1) for key in ("ttft_ms", "decode_tps")} for job, runs in by_job.items()}
-        for lane, by_job in results.items()
-    }
+    medians = {name: {job: summary(runs) for job, runs in by_job.items()} for name, by_job in results.items()}
     facts = {
-        "command": "python benchmarks/peers.py " + " ".join(sys.argv[1:]),
+        "command": "python -m benchmarks.peers " + " ".join(sys.argv[1:]),
         "machine": {"cores": os.cpu_count(), "processor": _processor(), "python": platform.python_version()},
-        "versions": {name: value for lane in lanes for name, value in lane.worker.versions.items()},
-        "model": model.name, "tokens": arguments.tokens, "repetitions": arguments.repetitions,
+        "versions": {name: value for column in columns for name, value in column.worker.versions.items()},
+        "model": model.name,
+        "tokens": arguments.tokens,
+        "repetitions": arguments.repetitions,
         "prompt_rows": {job.name: len(job.prompt) for job in jobs},
-        "drafted_equals_plain": equal, "ratios": rows, "medians": medians,
+        "drafted_equals_plain": equal,
+        "ratios": rows,
+        "medians": medians,
     }
     if arguments.output:
         arguments.output.write_text(json.dumps(facts, indent=1) + "\n")
-    for worker in {lane.worker for lane in lanes}:
+    for worker in {column.worker for column in columns}:
         worker.close()
     return 0 if equal else 1
 

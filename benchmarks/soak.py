@@ -1,4 +1,4 @@
-"""The long proof on the real weights: `make soak`, or `python benchmarks/soak.py --tokens 64` for a short one.
+"""The long proof on the real weights: `make soak`, or `python -m benchmarks.soak --tokens 64` for a short one.
 
 Makes every reply of a suite in every way (see exactness.py), compares tokens bit for bit with the serial reference,
 prints a table and writes JSON. Exit code 1 where one token differs or too few tokens counted.
@@ -13,8 +13,6 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from tfjax.runtime import prepare_runtime
 
 
@@ -22,7 +20,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tokens", type=int, default=640, help="tokens of each reply (default: 640)")
     parser.add_argument("--suite", default="kinds", help="suite of prompts (default: kinds, with a 3,000-token one)")
-    parser.add_argument("--least", type=int, default=50_000, help="counting tokens that the proof needs (default: 50000)")
+    parser.add_argument(
+        "--least", type=int, default=50_000, help="counting tokens that the proof needs (default: 50000)"
+    )
     parser.add_argument("--dtype", default="auto", choices=["auto", "bfloat16", "float32"])
     parser.add_argument("--output", type=Path, help="JSON file for the report")
     arguments = parser.parse_args()
@@ -50,10 +50,14 @@ def main() -> int:
     print(f"{counting} counting tokens compared, {different} replies different")
     if arguments.output:
         facts = {
-            "command": "python benchmarks/soak.py " + " ".join(sys.argv[1:]),
-            "model": opened.description, "tokens_per_reply": arguments.tokens, "counting_tokens": counting,
-            "different": different, "machine": {"processor": platform.processor() or platform.machine(), "system": platform.system()},
-            "versions": {name: version(name) for name in ("jax", "jaxlib", "flax", "tfjax")} | {"python": platform.python_version()},
+            "command": "python -m benchmarks.soak " + " ".join(sys.argv[1:]),
+            "model": opened.description,
+            "tokens_per_reply": arguments.tokens,
+            "counting_tokens": counting,
+            "different": different,
+            "machine": {"processor": platform.processor() or platform.machine(), "system": platform.system()},
+            "versions": {name: version(name) for name in ("jax", "jaxlib", "flax", "tfjax")}
+            | {"python": platform.python_version()},
             "ways": [report.as_dict() for report in reports],
         }
         arguments.output.write_text(json.dumps(facts, indent=1) + "\n")

@@ -21,7 +21,12 @@ def main() -> None:
     threads = os.cpu_count() or 1
     lookup = mode == "lookup"
     model = llama_cpp.Llama(
-        file, n_ctx=4096, n_threads=threads, n_threads_batch=threads, verbose=False, logits_all=lookup,
+        file,
+        n_ctx=4096,
+        n_threads=threads,
+        n_threads_batch=threads,
+        verbose=False,
+        logits_all=lookup,
         draft_model=LlamaPromptLookupDecoding(num_pred_tokens=LOOKUP_TOKENS) if lookup else None,
     )
 

@@ -1,4 +1,7 @@
-"""How peers.py talks to an engine's process: one JSON job a line in, one JSON result a line out. Runs on Python 3.11 too."""
+"""How peers.py talks to an engine's process: a JSON job a line in, a JSON result a line out.
+
+Runs on Python 3.11 too.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 def serve(engine: str, versions: dict[str, str], generate: Callable[[dict[str, Any]], Iterator[int]]) -> None:
     """Announce the engine, then answer jobs until standard input ends.
 
-    `generate(job)` yields token ids one by one as they are ready; the times of the first and the last are measured here.
+    `generate(job)` yields token ids as they are ready; the times of the first and the last are measured here.
     """
     import time
 

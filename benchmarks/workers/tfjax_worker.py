@@ -25,7 +25,11 @@ def main() -> None:
     def generate(job: dict[str, Any]) -> Iterator[int]:
         events: queue.SimpleQueue[Tokens | Finished] = queue.SimpleQueue()
         generation = Generation(
-            "peer", tuple(job["prompt"]), job["max_tokens"], Sampling(temperature=0.0), ignore_eos=True,
+            "peer",
+            tuple(job["prompt"]),
+            job["max_tokens"],
+            Sampling(temperature=0.0),
+            ignore_eos=True,
             draft=job["draft"],
         )
         engine.submit(generation, events.put)

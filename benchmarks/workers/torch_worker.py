@@ -1,10 +1,11 @@
-"""transformers on CPU: greedy, with its own key/value cache, one token a forward. Arguments: GGUF file, number format."""
+"""transformers on CPU: greedy, its own key/value cache, one token a forward. Arguments: GGUF file, number format."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ def main() -> None:
     file, dtype = sys.argv[1:3]
     torch.set_num_threads(os.cpu_count() or 1)
     model = AutoModelForCausalLM.from_pretrained(
-        os.path.dirname(file), gguf_file=os.path.basename(file), dtype=getattr(torch, dtype)
+        Path(file).parent, gguf_file=Path(file).name, dtype=getattr(torch, dtype)
     ).eval()
 
     @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""Drafted, alone, beside others, chunked and after cancelled neighbours: on the real weights, every token is the same."""
+"""Drafted, alone, beside others, chunked, after cancelled neighbours: on the real weights every token is the same."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+
 from benchmarks.exactness import WAYS, Job, Made, Way, WayReport, make_jobs
 from benchmarks.real_model import Opened
 from benchmarks.suite import load_suite
-
 from tfjax.engine.rows_buffer import RowsBuffer
 from tfjax.engine.target import TargetBackend
 from tfjax.lanes.window import Window

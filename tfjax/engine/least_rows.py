@@ -51,8 +51,8 @@ def _difference(weight: jax.Array, candidate: int) -> str | None:
         if unequal.any():
             out, size = weight.shape
             return (
-                f"rows_matmul of a {weight.dtype} weight [{out}, {size}]: row {int(unequal.argmax())} of {candidate} rows "
-                f"differs from the same row among {count}"
+                f"rows_matmul of a {weight.dtype} weight [{out}, {size}]: row {int(unequal.argmax())} "
+                f"of {candidate} rows differs from the same row among {count}"
             )
     return None
 
