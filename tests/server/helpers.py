@@ -45,11 +45,12 @@ async def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
 class Call:
     """One request straight into an ASGI application; the client leaves when `leave` is called."""
 
-    def __init__(self, app: ASGIApp, path: str, body: object, *, stalls: bool = False) -> None:
+    def __init__(self, app: ASGIApp, path: str, body: object, *, stalls: bool = False, half: bool = False) -> None:
         self.sent: list[Message] = []
         self._gone = asyncio.Event()
         self._body: bytes | None = json.dumps(body).encode()
         self._stalls = stalls
+        self._half = half
         headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
         scope = {
             "type": "http",
@@ -76,7 +77,7 @@ class Call:
     async def _receive(self) -> Message:
         if self._body is not None:
             body, self._body = self._body, None
-            return {"type": "http.request", "body": body, "more_body": False}
+            return {"type": "http.request", "body": body, "more_body": self._half}
         await self._gone.wait()
         return {"type": "http.disconnect"}
 

@@ -58,6 +58,16 @@ async def test_a_client_that_left_is_499(make_engine: MakeEngine, lines: Any) ->
     assert lines()[0]["status"] == 499
 
 
+async def test_a_client_that_left_within_its_body_is_499_and_no_error(
+    make_engine: MakeEngine, lines: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    call = Call(build_app(Service(ServeConfig(), make_engine())), COMPLETIONS, {"prompt": "hi"}, half=True)
+    call.leave()
+    await asyncio.wait_for(call.task, 5)
+    assert lines()[0]["status"] == 499
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 async def test_texts_only_when_the_operator_asks(make_client: MakeClient, lines: Any) -> None:
     await make_client(log_prompts=True).post(COMPLETIONS, json={"prompt": "hi", "max_tokens": 4})
     assert (lines()[0]["prompt_text"], lines()[0]["reply_text"]) == ("hi", "Hell")

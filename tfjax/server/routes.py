@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -140,5 +140,8 @@ async def read_body(request: Request) -> bytes:
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             return await request.body()
+    except ClientDisconnect:
+        record_of(request.scope).gone = True
+        raise ApiError(400, "The body is not complete.", code="invalid_http") from None
     except TimeoutError:
         raise ApiError(408, f"The body did not arrive within {BODY_TIMEOUT_S:g} s.", code="timeout") from None

@@ -38,6 +38,7 @@ Load = Callable[[Progress], EnginePort]
 OK, FAILED, CANCELLED = 0, 1, 130
 CLOSE_S = 5.0
 CUT_S = 2.0
+AT_ONCE_S = 1.0
 
 
 def run_server(config: ServeConfig, load: Load) -> int:
@@ -60,7 +61,7 @@ def run_server(config: ServeConfig, load: Load) -> int:
     finally:
         listener.close()
     if not clean:
-        # A thread sits in device code and cannot be ended; leaving it to the interpreter's exit could hang.
+        # A thread may sit in device code, where nothing ends it, and the interpreter's own exit would wait for it.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -136,7 +137,7 @@ class _Run:
         self._loaded = _Loaded()
 
     async def run(self) -> tuple[int, bool]:
-        """The exit code, and whether all threads have ended."""
+        """The exit code, and whether the interpreter may end in its own time."""
         self._service = Service(self._config)
         self._stop = _Stop()
         loop = asyncio.get_running_loop()
@@ -174,9 +175,10 @@ class _Run:
         await _first(self._stop.asked.wait(), monitor.failure.wait())
         await self._drain(monitor)
         watching.cancel()
-        clean = await self._close_engine()
         if self._stop.now.is_set():
-            return CANCELLED, clean
+            await self._close_engine(AT_ONCE_S)
+            return CANCELLED, False
+        clean = await self._close_engine(CLOSE_S)
         return (FAILED if monitor.failure.is_set() else OK), clean
 
     def _load_in_thread(self, done: Callable[[], object]) -> None:
@@ -211,11 +213,11 @@ class _Run:
             service.cut()
             await service.idle(CUT_S)
 
-    async def _close_engine(self) -> bool:
+    async def _close_engine(self, timeout_s: float) -> bool:
         assert self._service.engine is not None
         closing = threading.Thread(target=self._service.engine.close, name="tfjax-close", daemon=True)
         closing.start()
-        await asyncio.to_thread(closing.join, CLOSE_S)
+        await asyncio.to_thread(closing.join, timeout_s)
         return not closing.is_alive()
 
 
