@@ -285,7 +285,7 @@ class ScriptedBackend:
         return self.lanes[stream.lane]
 
     def _check_forward(self, windows: Sequence[Window]) -> None:
-        require(windows, "empty forward")
+        require(bool(windows), "empty forward")
         require(sum(window.rows for window in windows) <= self.widths[-1], "wider than the widest forward")
         streams = [window.stream for window in windows]
         require(len(set(streams)) == len(streams), "a stream twice in one forward")
@@ -412,7 +412,7 @@ class Recorder:
     def on_tokens(self, stream: Stream, tokens: Sequence[int], logprobs: Sequence[Any] | None) -> None:
         name = stream.request.id
         require(name not in self.finished, "tokens after the end")
-        require(tokens, "nothing to tell")
+        require(bool(tokens), "nothing to tell")
         self.deliveries[name] += 1
         self.tokens.setdefault(name, []).extend(tokens)
         if logprobs is not None:

@@ -37,7 +37,12 @@ def test_the_earliest_cut_wins(
 
 def test_the_check_sees_each_emitted_token_once_and_no_stop_id() -> None:
     seen: list[int] = []
-    cut(stream(9, {7}, lambda token: seen.append(token) or False), [5, 6, 7, 8])
+
+    def check(token: int) -> bool:
+        seen.append(token)
+        return False
+
+    cut(stream(9, {7}, check), [5, 6, 7, 8])
     assert seen == [5, 6]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -18,11 +18,10 @@ from tfjax.lanes.window import Result, Window
 class InstantBackend:
     """Draws random tokens at no cost, so that what is timed is the loop alone."""
 
-    widths = (2, 4, 8, 16, 32, 64, 128)
-    chunk_rows = (512,)
-
     def __init__(self, tokens: int) -> None:
-        self.window_ms = {width: 30.0 + width / 32 for width in self.widths}
+        self.widths: Sequence[int] = (2, 4, 8, 16, 32, 64, 128)
+        self.chunk_rows: Sequence[int] = (512,)
+        self.window_ms: Mapping[int, float] = {width: 30.0 + width / 32 for width in self.widths}
         self.draws = random.Random(1).choices(range(tokens), k=1 << 16)
         self.at = 0
         self.drafts = 0

@@ -24,6 +24,7 @@ from tests.stubs import (
 from tfjax.lanes.loop import Lanes
 from tfjax.lanes.roster import Refused
 from tfjax.lanes.stream import Request, Stream
+from tfjax.lanes.window import Result
 
 
 def request(name: str = "r", prompt: int = 5, max_new: int = 20, **options: Any) -> Request:
@@ -95,10 +96,11 @@ def test_it_never_runs_past_max_new_or_the_context() -> None:
 
 
 def test_late_cuts_discard_the_queued_round() -> None:
-    for cut in [
+    cuts: list[dict[str, Any]] = [
         {"sampling": listed([1, 2, 3, EOS])},
         {"sampling": listed([1, 2, 3, 4]), "check": lambda token: token == 4},
-    ]:
+    ]
+    for cut in cuts:
         run = complete([request(drafts=False, **cut)], settings())
         assert len(run.backend.forwards) == 4, "three wanted, one discarded"
         assert run.backend.calls["read"] == 3
@@ -252,15 +254,19 @@ def test_a_decoding_stream_is_cancelled_within_a_round(rounds: int, drafts: bool
 
 
 def test_what_is_cancelled_during_a_forward_is_not_delivered() -> None:
-    run = Run(settings())
+    class Leaving(ScriptedBackend):
+        def read(self, ticket: int) -> Sequence[Result]:
+            if self.calls["read"] == 3:
+                run.lanes.cancel(run.streams["a"])
+                had.extend(run.recorder.tokens["a"])
+            return super().read(ticket)
+
+    had: list[int] = []
+    run = Run(settings(), None, Leaving(pages=400))
     run.admit(request("a"), request("b"))
-    for _ in range(3):
+    for _ in range(5):
         run.lanes.round()
-    had = list(run.recorder.tokens["a"])
-    read = run.backend.read
-    run.backend.read = lambda ticket: (run.lanes.cancel(run.streams["a"]), read(ticket))[1]  # type: ignore[method-assign]
-    run.lanes.round()
-    run.backend.read = read  # type: ignore[method-assign]
+    assert had
     assert run.recorder.reply("a")[:2] == (had, "cancelled")
     run.finish()
     run.check_serial(request("b"))
@@ -484,6 +490,36 @@ def test_prices_decide_how_much_is_drafted(company: int) -> None:
     widest = [max(sum(window.rows for window in windows) for windows in run.backend.forwards) for run in (flat, steep)]
     assert widest[0] > 8
     assert widest[1] == (2 if company == 1 else 4)
+
+
+CPU_MS = {2: 30.0, 4: 39.0, 8: 47.0, 16: 70.0, 32: 120.0}
+"""Window times by width as two processor cores have them: wide windows cost."""
+
+
+def decode_ms(script: Any, company: int, drafts: bool) -> float:
+    clock = FakeClock()
+    backend = ScriptedBackend(pages=2000, widths=tuple(CPU_MS), window_ms=CPU_MS, clock=clock, logprobs=False)
+    run = Run(settings(context=1000, pages=2000), None, backend, clock)
+    asks = [
+        request(f"r{number}", max_new=400, sampling=script, drafts=drafts, least_match=4) for number in range(company)
+    ]
+    run.admit(*asks)
+    run.finish()
+    run.check_tokens(*asks)
+    return 1000 * clock()
+
+
+@pytest.mark.parametrize("company", [1, 2, 4, 8])
+@pytest.mark.parametrize("phrase", [4, 6, 9])
+def test_copies_that_always_fail_cost_less_than_two_percent(phrase: int, company: int) -> None:
+    script = teasing(phrase)
+    assert decode_ms(script, company, drafts=True) <= 1.02 * decode_ms(script, company, drafts=False)
+
+
+def test_copies_that_land_pay() -> None:
+    for company, share in [(1, 0.3), (4, 0.7)]:
+        times = [decode_ms(lambda context, prompt: len(context) % 9, company, drafts) for drafts in (True, False)]
+        assert times[0] <= share * times[1]
 
 
 def test_rounds_with_a_chunk_in_them_do_not_teach_overhead() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as effort
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule, run_state_machine_as_test
 
 from tests.lanes.harness import Run, settings
 from tests.stubs import EOS, VOCAB, ScriptedProposer, hashed, listed, looping, penalised, serial
@@ -120,5 +120,5 @@ TestLoop.settings = effort(
 
 
 @pytest.mark.slow
-class TestLoopForLonger(Loop.TestCase):  # type: ignore[name-defined,misc]
-    settings = effort(max_examples=1500, stateful_step_count=60, deadline=None)
+def test_the_loop_for_longer() -> None:
+    run_state_machine_as_test(Loop, settings=effort(max_examples=1500, stateful_step_count=60, deadline=None))

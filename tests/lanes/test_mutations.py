@@ -8,7 +8,7 @@ import pytest
 
 from tests.lanes.harness import Run, complete, drafter, settings
 from tests.stubs import EOS, VOCAB, BrokenContractError, hashed, listed, looping, teasing
-from tfjax.lanes import loop, outcome
+from tfjax.lanes import cuts, loop, outcome
 from tfjax.lanes.copy_drafts import CopyDrafts
 from tfjax.lanes.memory import Memory
 from tfjax.lanes.pages import PagePool
@@ -62,10 +62,8 @@ def no_cut(plant: pytest.MonkeyPatch) -> None:
 
 
 def only_the_last_token_is_looked_at(plant: pytest.MonkeyPatch) -> None:
-    real = outcome.cut
-
     def cut(stream: Stream, tokens: Sequence[int]) -> tuple[int, str | None]:
-        count, reason = real(stream, tokens)
+        count, reason = cuts.cut(stream, tokens)
         return (len(tokens), None) if reason == "stop" and count < len(tokens) else (count, reason)
 
     plant.setattr(outcome, "cut", cut)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.lanes.harness import Run, complete, drafter, settings
 from tests.stubs import EOS, VOCAB, ScriptedBackend, ScriptedProposer, hashed, listed, looping, penalised, serial
-from tfjax.lanes.stream import Request
+from tfjax.lanes.stream import Request, Stream
 
 MODES = ScriptedProposer.MODES
 
@@ -78,14 +78,15 @@ def test_a6_nothing_past_the_end_stays_in_the_cache(mode: str) -> None:
     """As in the serial run, the last token is emitted but never enters the cache."""
     script = listed([1, 2, 3, 4, EOS, 5, 6, 7])
     probes = []
+
+    class Probed(ScriptedBackend):
+        def release(self, stream: Stream) -> None:
+            probes.append(self.state_probe(stream))
+            super().release(stream)
+
     for proposer, drafts in ((drafter(mode), True), (None, False)):
-        run = Run(settings(first_width=8), proposer)
+        run = Run(settings(first_width=8), proposer, Probed(pages=400))
         request = ask(script=script, drafts=drafts)
-        release = run.backend.release
-        run.backend.release = lambda stream, b=run.backend, r=release: (
-            probes.append(b.state_probe(stream)),
-            r(stream),
-        )[1]  # type: ignore[method-assign,misc]
         run.admit(request)
         run.finish()
     assert probes[0] == probes[1] == (*request.prompt, 1, 2, 3, 4)
@@ -131,7 +132,7 @@ def company(seed: int, count: int = 6) -> list[Request]:
 def test_c7_cancelling_and_trying_again_leaves_the_others_alone() -> None:
     """200 rounds of chaos on one loop, which must be as new after each."""
     chance = random.Random(7)
-    modes = {}
+    modes: dict[str, str] = {}
     run = Run(settings(lanes=4, pages=40, growth_rows=8), lambda r: ScriptedProposer(r, modes[r.id]))
     for iteration in range(200):
         requests = company(iteration)
