@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -49,9 +50,9 @@ def cached(
     file = directory / f"window-ms-{hashlib.sha256(json.dumps(list(key)).encode()).hexdigest()[:16]}.json"
     try:
         stored = {int(width): float(ms) for width, ms in json.loads(file.read_text()).items()}
-        if sorted(stored) == sorted(widths) and all(ms > 0 for ms in stored.values()):
+        if sorted(stored) == sorted(widths) and all(0 < ms < math.inf for ms in stored.values()):
             return stored
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         pass
     table = measure_now()
     try:

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from flax import nnx
+from numpy.typing import NDArray
+
+from tests.models.tiny import ODD_HEADS, TINY
+from tests.row_invariance import bits
+from tfjax.checkpoints import Checkpoint, CheckpointError
+from tfjax.engine.weights import check_tensors, load_model
+from tfjax.models.config import ConfigError
+from tfjax.models.llama import LlamaConfig, sources
+
+PATH = Path("somewhere/model")
+
+
+class Tensors:
+    """Random float32 tensors of the shapes that a config demands, by name."""
+
+    def __init__(self, config: LlamaConfig, seed: int = 0):
+        random = np.random.default_rng(seed)
+        parts = [part for found in sources(config).values() for part in found]
+        self.arrays: dict[str, NDArray[Any]] = {p.name: random.normal(size=p.shape).astype(np.float32) for p in parts}
+
+    @property
+    def infos(self) -> dict[str, Any]:
+        return {name: SimpleNamespace(shape=x.shape, file=PATH / "a.safetensors") for name, x in self.arrays.items()}
+
+    def read(self, name: str) -> NDArray[Any]:
+        return self.arrays[name]
+
+
+def checkpoint_of(config: LlamaConfig, tensors: Any) -> Checkpoint:
+    hf = {
+        "vocab_size": config.vocab,
+        "hidden_size": config.hidden,
+        "intermediate_size": config.inner,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_dim,
+        "rms_norm_eps": config.norm_eps,
+        "rope_theta": config.rope.theta,
+        "max_position_embeddings": config.context,
+        "tie_word_embeddings": config.tied,
+        "attention_bias": config.attention_bias,
+        "mlp_bias": config.mlp_bias,
+    }
+    nothing: Any = None
+    return Checkpoint(PATH, "safetensors", "LlamaForCausalLM", hf, {}, tensors, nothing)
+
+
+def loaded(config: LlamaConfig, tensors: Any, dtype: str = "float32") -> Any:
+    return load_model(checkpoint_of(config, tensors), dtype, lambda phase, share: None)
+
+
+@pytest.mark.parametrize("config", [TINY, ODD_HEADS])
+def test_every_tensor_reaches_its_parameter(config: LlamaConfig) -> None:
+    tensors = Tensors(config)
+    model = loaded(config, tensors)
+    assert model.config == config
+    state = {".".join(map(str, path)): leaf for path, leaf in nnx.to_flat_state(nnx.state(model.module))}
+    assert state.keys() == sources(config).keys()
+    for path, parts in sources(config).items():
+        wanted = np.concatenate([tensors.arrays[part.name] for part in parts])
+        assert np.array_equal(bits(state[path][...]), bits(wanted)), path
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wanted"), [("auto", jnp.bfloat16), ("bfloat16", jnp.bfloat16), ("float32", jnp.float32)]
+)
+def test_parameters_have_the_asked_dtype(dtype: str, wanted: Any) -> None:
+    tensors = Tensors(TINY)
+    model = loaded(TINY, tensors, dtype)
+    assert model.dtype == wanted
+    assert {leaf.dtype for leaf in jax.tree.leaves(nnx.state(model.module))} == {jnp.dtype(wanted)}
+    embedding = tensors.arrays["model.embed_tokens.weight"]
+    rounded = embedding if wanted == jnp.float32 else embedding.astype(ml_dtypes.bfloat16)
+    assert np.array_equal(bits(model.module.embedding[...]), bits(rounded))
+
+
+def test_progress_ends_at_the_whole() -> None:
+    shares: list[float] = []
+    load_model(checkpoint_of(TINY, Tensors(TINY)), "float32", lambda phase, share: shares.append(share))
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+@pytest.mark.parametrize(
+    "name", ["model.embed_tokens.weight", "model.layers.1.self_attn.k_proj.weight", "model.norm.weight"]
+)
+def test_a_missing_tensor_is_named(name: str) -> None:
+    tensors = Tensors(TINY)
+    shape = tensors.arrays.pop(name).shape
+    with pytest.raises(CheckpointError) as refusal:
+        loaded(TINY, tensors)
+    for word in (name, "missing", str(shape), str(PATH)):
+        assert word in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["model.layers.0.mlp.down_proj.weight", "model.layers.1.input_layernorm.weight"])
+def test_a_wrong_shape_is_named(name: str) -> None:
+    tensors = Tensors(TINY)
+    right = tensors.arrays[name].shape
+    tensors.arrays[name] = np.zeros((*right[:-1], right[-1] + 1), np.float32)
+    with pytest.raises(CheckpointError) as refusal:
+        loaded(TINY, tensors)
+    for word in (name, str(right), str(tensors.arrays[name].shape), "a.safetensors"):
+        assert word in str(refusal.value)
+
+
+def test_a_transposed_matrix_is_a_wrong_shape() -> None:
+    tensors = Tensors(TINY)
+    name = "model.layers.0.mlp.up_proj.weight"
+    tensors.arrays[name] = tensors.arrays[name].T
+    with pytest.raises(CheckpointError, match=name):
+        loaded(TINY, tensors)
+
+
+@pytest.mark.parametrize("name", ["model.layers.0.self_attn.q_proj.bias", "model.layers.2.mlp.up_proj.weight", "extra"])
+def test_a_superfluous_tensor_is_named(name: str) -> None:
+    tensors = Tensors(TINY)
+    tensors.arrays[name] = np.zeros(3, np.float32)
+    with pytest.raises(CheckpointError, match=name):
+        loaded(TINY, tensors)
+
+
+def test_stored_frequencies_and_a_copy_of_a_tied_head_are_passed_over() -> None:
+    tensors = Tensors(TINY)
+    wanted = loaded(TINY, tensors).module.head_weight
+    tensors.arrays["lm_head.weight"] = np.zeros((TINY.vocab, TINY.hidden), np.float32)
+    tensors.arrays["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.zeros(4, np.float32)
+    model = loaded(TINY, tensors).module
+    assert np.array_equal(model.head_weight, wanted)
+    assert model.head is None
+
+
+def test_an_untied_head_must_be_there() -> None:
+    tensors = Tensors(TINY)
+    with pytest.raises(CheckpointError, match=r"lm_head.weight is missing"):
+        loaded(replace(TINY, tied=False), tensors)
+
+
+def test_shapes_are_checked_before_anything_is_read() -> None:
+    class Unreadable(Tensors):
+        def read(self, name: str) -> NDArray[Any]:
+            raise AssertionError("read before the shapes were checked")
+
+    tensors = Unreadable(TINY)
+    del tensors.arrays["model.norm.weight"]
+    with pytest.raises(CheckpointError, match=r"model\.norm\.weight"):
+        loaded(TINY, tensors)
+
+
+def test_an_unknown_architecture_is_refused() -> None:
+    checkpoint = replace(checkpoint_of(TINY, Tensors(TINY)), architecture="GPT2LMHeadModel")
+    with pytest.raises(ConfigError, match="GPT2LMHeadModel"):
+        load_model(checkpoint, "float32", lambda phase, share: None)
+
+
+def test_the_check_alone_accepts_what_fits() -> None:
+    check_tensors(checkpoint_of(TINY, Tensors(TINY)), sources(TINY))
