@@ -59,3 +59,22 @@ TRAINING = (
     "Über allen Gipfeln ist Ruh, in allen Wipfeln spürest du kaum einen Hauch",
     "Hello, World! Hello, hello, hello. What is this? This is a test of the tokenizer.",
 )
+
+# Repetitions that make a byte-level vocabulary learn tokens across the borders of words, digits, marks and spaces.
+CROSSING = tuple(
+    text * 20
+    for text in (
+        "1234567890",
+        "12 34 5678 ",
+        "a1b2",
+        " 1 2",
+        "it's we'll they've I'm 'S 'LL ",
+        "word word  word   word",
+        "\n\n\n \n\r\n\t\t ",
+        "x.y,z!?;:)) ((",
+        "foo_bar-baz/qux",
+        "漢字かな 漢字",
+        "e\u0301 x²½³",
+        " !!! ... ???",
+    )
+)

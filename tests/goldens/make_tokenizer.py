@@ -1,8 +1,8 @@
 """Makes tokenizer.json: token ids of corpus.py by transformers and by llama.cpp.
 
 Run in the environment of environment.py:  PEERS/bin/python tests/goldens/make_tokenizer.py SMOLLM2_GGUF
-Besides the model's own pre-tokenizer (`smollm`) the same vocabulary is encoded by llama.cpp under other pre-tokenizer
-names, and a small sentencepiece vocabulary by llama.cpp and by sentencepiece.
+Besides SmolLM2's own vocabulary: a small byte-level one whose merges cross every border, under each pre-tokenizer name,
+by llama.cpp; and a small sentencepiece one by llama.cpp and by sentencepiece.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from importlib.metadata import version
 from pathlib import Path
 
 import sentencepiece
-from corpus import TEXTS, TRAINING
-from gguf import GGUFReader, GGUFWriter
+from corpus import CROSSING, TEXTS, TRAINING
+from gguf import GGUFWriter
 from llama_cpp import Llama
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer
 
 COMMAND = "python tests/goldens/make_tokenizer.py SmolLM2-135M-Instruct.Q4_1.gguf"
 HERE = Path(__file__).parent
-OTHER_PRE = ("gpt-2", "llama-bpe")
+PRE_TOKENIZERS = ("gpt-2", "llama-bpe", "smollm")
 
 
 def llama_ids(model: Path, special: bool = True) -> list[list[int]]:
@@ -57,19 +58,41 @@ def write_vocabulary(path: Path, model: str, pre: str | None, arrays: dict[str, 
     writer.close()
 
 
-def byte_level(model: Path) -> dict[str, object]:
-    fields = GGUFReader(model).fields
-    arrays = {
-        name: fields[f"tokenizer.ggml.{key}"].contents()
-        for name, key in (("tokens", "tokens"), ("types", "token_type"), ("merges", "merges"))
+def train_crossing() -> dict[str, list]:
+    """A byte-level vocabulary trained without any splitting, so that its merges run across every border.
+
+    A splitter that misses or adds a border then gives other ids.
+    """
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=1500,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    # llama.cpp takes some names, such as <|im_end|>, for special tokens whatever the file says of them.
+    texts = [text for text in TEXTS if "<|" not in text]
+    backend.train_from_iterator([*texts, *TRAINING, *CROSSING], trainer)
+    model = json.loads(backend.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].get)
+    return {
+        "tokens": tokens,
+        "types": [3, 3] + [1] * (len(tokens) - 2),
+        # The last tokens are out of the merges' reach: only a tokenizer that takes whole words first finds them.
+        "merges": [" ".join(pair) for pair in model["merges"][:-100]],
     }
+
+
+def crossing() -> dict[str, object]:
+    arrays = train_crossing()
     ids: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for pre in OTHER_PRE:
-            other = Path(scratch) / f"{pre}.gguf"
-            write_vocabulary(other, "gpt2", pre, arrays)
-            ids[pre] = llama_ids(other)
-    return ids
+        for pre in PRE_TOKENIZERS:
+            file = Path(scratch) / f"{pre}.gguf"
+            write_vocabulary(file, "gpt2", pre, arrays)
+            ids[pre] = llama_ids(file)
+    return {"vocabulary": arrays, "llama.cpp": ids}
 
 
 def train_sentencepiece() -> tuple[sentencepiece.SentencePieceProcessor, dict[str, list]]:
@@ -120,7 +143,7 @@ def main(model: Path) -> None:
             },
             "llama.cpp_plain": llama_ids(model, special=False),
         },
-        "other_pre": byte_level(model),
+        "crossing": crossing(),
         "sentencepiece": {
             "vocabulary": arrays,
             "llama.cpp": small_ids,

@@ -49,19 +49,21 @@ def smollm2(smollm2_gguf: Path) -> GgufVocabulary:
 
 
 @pytest.mark.weights
-@pytest.mark.parametrize(
-    ("pre", "golden"),
-    [
-        ("smollm", GOLDEN["smollm"]["llama.cpp"]),
-        ("gpt-2", GOLDEN["other_pre"]["gpt-2"]),
-        ("llama-bpe", GOLDEN["other_pre"]["llama-bpe"]),
-    ],
-)
-def test_byte_level_equals_llama_cpp(smollm2: GgufVocabulary, pre: str, golden: list[list[int]]) -> None:
-    tokenizer = build("gpt2", pre, smollm2)
-    for text, wanted in zip(TEXTS, golden, strict=True):
+def test_smollm2_equals_llama_cpp(smollm2: GgufVocabulary) -> None:
+    tokenizer = build("gpt2", "smollm", smollm2)
+    for text, wanted in zip(TEXTS, GOLDEN["smollm"]["llama.cpp"], strict=True):
         assert tokenizer.encode(text) == wanted, text
         assert tokenizer.decode(wanted, hide_special=False) == text
+
+
+@pytest.mark.parametrize("pre", sorted(GOLDEN["crossing"]["llama.cpp"]))
+def test_pre_tokenizers_equal_llama_cpp(pre: str) -> None:
+    """With a vocabulary whose merges cross every border, so that a wrong split shows."""
+    arrays = GOLDEN["crossing"]["vocabulary"]
+    tokenizer = build("gpt2", pre, GgufVocabulary(arrays["tokens"], arrays["types"], [], arrays["merges"]))
+    for text, wanted in zip(TEXTS, GOLDEN["crossing"]["llama.cpp"][pre], strict=True):
+        assert tokenizer.encode(text) == wanted, text
+        assert tokenizer.decode(wanted) == text
 
 
 @pytest.mark.weights
@@ -76,8 +78,10 @@ def test_where_the_other_engines_differ_from_each_other() -> None:
     assert GOLDEN["sentencepiece"]["sentencepiece_differs"] == {}
 
 
-def test_the_pre_tokenizers_can_be_told_apart() -> None:
-    ids = [GOLDEN["smollm"]["llama.cpp"], *GOLDEN["other_pre"].values()]
+def test_every_supported_pre_tokenizer_is_proved_and_differs() -> None:
+    golden = GOLDEN["crossing"]["llama.cpp"]
+    assert set(golden) == set(gguf_tokenizer.PRE_TOKENIZERS)
+    ids = list(golden.values())
     assert all(one != other for index, one in enumerate(ids) for other in ids[index + 1 :])
 
 

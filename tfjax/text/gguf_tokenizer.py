@@ -58,7 +58,7 @@ def _split(pattern: str) -> pre_tokenizers.PreTokenizer:
     )
 
 
-_PRE_TOKENIZERS: Mapping[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
+PRE_TOKENIZERS: Mapping[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
     "gpt-2": lambda: pre_tokenizers.ByteLevel(False),
     "llama-bpe": lambda: _split(_LLAMA3_SPLIT),
     "smollm": lambda: pre_tokenizers.Sequence(
@@ -70,14 +70,14 @@ _WHOLE_WORDS_FIRST = frozenset({"llama-bpe"})
 
 
 def _byte_level(vocabulary: GgufVocabulary, pre: str) -> Tokenizer:
-    if pre not in _PRE_TOKENIZERS:
+    if pre not in PRE_TOKENIZERS:
         raise UnsupportedTokenizer(
-            f"tokenizer.ggml.pre is {pre!r}; supported are {', '.join(sorted(_PRE_TOKENIZERS))}. "
+            f"tokenizer.ggml.pre is {pre!r}; supported are {', '.join(sorted(PRE_TOKENIZERS))}. "
             "Use the model's safetensors directory, whose tokenizer.json says how to split."
         )
     merges = [_pair(merge) for merge in vocabulary.merges]
     tokenizer = _tokenizer(vocabulary, merges, ignore_merges=pre in _WHOLE_WORDS_FIRST)
-    tokenizer.pre_tokenizer = _PRE_TOKENIZERS[pre]()
+    tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre]()
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
