@@ -8,7 +8,7 @@ import struct
 from collections.abc import Sequence
 
 from tfjax.engine.api import Event, Finished, Generation, Sink, Stats, TokenLogprob, Tokens
-from tfjax.lanes.stream import Stream
+from tfjax.lanes.stream import Counts, Stream, Times
 from tfjax.text.detokenizer import Detokenizer
 from tfjax.text.stops import StopMatcher
 from tfjax.text.tokenizer import Tokenizer
@@ -72,36 +72,20 @@ class Reply:
         self._send(Finished(stream.reason or "error", self._stats(stream, now_s), stream.error))
 
     def refuse(self, message: str, now_s: float) -> None:
-        """End a generation that the lane loop did not take."""
+        """End a generation that the lane loop did not take, or will not finish."""
         reason = "cancelled" if self.cancelled else "error"
-        waited_ms = 1000 * (now_s - self.submitted_s)
-        stats = Stats(
-            prompt_tokens=len(self.generation.prompt),
-            completion_tokens=0,
-            cached_tokens=0,
-            rounds=0,
-            drafted=0,
-            accepted=0,
-            accepted_per_position=(),
-            drafted_rounds=0,
-            min_rows=0,
-            queue_ms=waited_ms,
-            prefill_ms=0.0,
-            ttft_ms=0.0,
-            decode_ms=0.0,
-            seed=self.generation.sampling.seed,
-            token_sha256=self._hash.hexdigest(),
-        )
-        self._send(Finished(reason, stats, None if self.cancelled else message))
+        self._send(Finished(reason, self._stats(self.stream, now_s), None if self.cancelled else message))
 
-    def _stats(self, stream: Stream, now_s: float) -> Stats:
-        counts, times = stream.counts, stream.times
+    def _stats(self, stream: Stream | None, now_s: float) -> Stats:
+        """What is known of a stream; of none, where the lane loop did not take the request."""
+        counts = Counts() if stream is None else stream.counts
+        times = Times(now_s) if stream is None else stream.times
         finished_s = now_s if times.finished_s is None else times.finished_s
         started_s = finished_s if times.started_s is None else times.started_s
         first_s = finished_s if times.first_token_s is None else times.first_token_s
         return Stats(
             prompt_tokens=len(self.generation.prompt),
-            completion_tokens=stream.emitted,
+            completion_tokens=0 if stream is None else stream.emitted,
             cached_tokens=0,
             rounds=counts.rounds,
             drafted=counts.drafted,
@@ -111,7 +95,7 @@ class Reply:
             min_rows=counts.min_rows,
             queue_ms=1000 * (started_s - self.submitted_s),
             prefill_ms=1000 * (first_s - started_s),
-            ttft_ms=1000 * (first_s - self.submitted_s),
+            ttft_ms=0.0 if times.first_token_s is None else 1000 * (first_s - self.submitted_s),
             decode_ms=1000 * (finished_s - first_s),
             seed=self.generation.sampling.seed,
             token_sha256=self._hash.hexdigest(),
