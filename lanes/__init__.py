@@ -11,7 +11,7 @@ One call of `Lanes.round`, and the file to change for each step:
     accept, cut, commit                            accept.py, cuts.py, outcome.py
     tell                                           listener.py
 
-`loop.py` puts them in this order, `stream.py` is the state that they work on, and `containment.py` keeps a failure to the
-streams that it belongs to. A lone stream without drafts runs one step ahead: its next forward is queued before its last
-token is read.
+`loop.py` puts them in this order, `stream.py` is the state that they work on, and `containment.py` keeps a failure to
+the streams that it belongs to. A lone stream without drafts runs one step ahead: its next forward is queued before its
+last token is read.
 """

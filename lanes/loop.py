@@ -274,7 +274,8 @@ class Lanes:
 
         def end_all(error: Exception) -> None:
             for stream in streams:
-                self._end(stream, "error", describe(error))
+                if stream.reason is None:
+                    self._end(stream, "error", describe(error))
 
         return Contained("a call for some streams", end_all)
 

@@ -579,6 +579,21 @@ def test_a_window_never_holds_more_drafts_than_asked() -> None:
     assert max(len(drafts) for _, _, drafts in run.backend.draft_windows) == 3
 
 
+def test_copies_beside_others_stay_narrow() -> None:
+    asks = [request(name, max_new=80, sampling=lambda context, prompt: len(context) % 9) for name in ("a", "b")]
+    run = complete(asks, settings(first_width=2), window_ms=CPU_MS, widths=tuple(CPU_MS))
+    shared = [window for windows in run.backend.forwards if len(windows) == 2 for window in windows]
+    assert max(len(window.drafts) for window in shared) == 2
+
+
+def test_a_request_says_how_long_a_match_must_be() -> None:
+    drafted = [
+        complete([request(max_new=80, sampling=teasing(5), least_match=least)], settings()).streams["r"].counts.drafted
+        for least in (4, 5, 6, 9)
+    ]
+    assert drafted[0] > drafted[1] > drafted[2] > drafted[3] == 0
+
+
 def test_an_idle_loop_has_nothing_to_do() -> None:
     run = Run(settings())
     assert not run.lanes.round()

@@ -121,4 +121,4 @@ TestLoop.settings = effort(
 
 @pytest.mark.slow
 def test_the_loop_for_longer() -> None:
-    run_state_machine_as_test(Loop, settings=effort(max_examples=1500, stateful_step_count=60, deadline=None))
+    run_state_machine_as_test(Loop, settings=effort(max_examples=400, stateful_step_count=60, deadline=None))
