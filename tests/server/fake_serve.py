@@ -7,7 +7,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.server.fake_engine import ByteTokenizer, FakeEngine, says
+from tests.server.byte_tokenizer import ByteTokenizer
+from tests.server.fake_engine import FakeEngine, says
 from tfjax.config import ServeConfig
 from tfjax.server.run import run_server
 

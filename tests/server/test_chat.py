@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from tests.server.byte_tokenizer import CHATML, ByteTokenizer
 from tests.server.conftest import MakeClient, MakeEngine
-from tests.server.fake_engine import CHATML, ByteTokenizer
 from tests.server.helpers import CHAT, chunks, error_of
 
 HELLO = [{"role": "user", "content": "Hi"}]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from tests.server.byte_tokenizer import BOS, ByteTokenizer
 from tests.server.conftest import MakeClient, MakeEngine
-from tests.server.fake_engine import BOS, ByteTokenizer, says
+from tests.server.fake_engine import says
 from tests.server.helpers import COMPLETIONS, chunks, error_of
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.server.byte_tokenizer import ByteTokenizer
 from tests.server.conftest import MakeClient, MakeEngine
-from tests.server.fake_engine import ByteTokenizer
 from tests.server.helpers import CHAT, COMPLETIONS, error_of
 from tfjax.server.errors import ApiError, bad_request, body_of, headers_of, internal, unavailable
 

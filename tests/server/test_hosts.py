@@ -23,6 +23,7 @@ FOREIGN = [
     "evil.example:8080",
     "127.0.0.1.evil.example",
     "localhost.evil.example",
+    "evillocalhost",
     "10.0.0.1",
     "",
     "[::2]",

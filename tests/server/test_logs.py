@@ -31,6 +31,7 @@ def test_nothing_in_a_field_breaks_the_line() -> None:
     line = TextLines().format(record("request", {"route": 'GET /\r\n"\x1b[2J\u2028', "b": "x=y"}))
     assert len(line.splitlines()) == 1
     assert "\x1b" not in line
+    assert TextLines().format(record("request", {"a": "b\n\x1b"})).endswith(r'a="b\n\u001b"')
     assert 'b="x=y"' in line
 
 

@@ -60,6 +60,7 @@ async def test_aliases_are_equal_and_complete(client: httpx.AsyncClient) -> None
 
 
 async def test_nothing_is_made_up(client: httpx.AsyncClient) -> None:
+    await client.post(COMPLETIONS, json={"prompt": "hi"})
     text = (await client.get("/metrics")).text
     assert "prefix_cache" not in text
     assert "kv_cache_usage" not in text

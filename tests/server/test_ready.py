@@ -7,8 +7,8 @@ import shlex
 
 import pytest
 
+from tests.server.byte_tokenizer import ByteTokenizer
 from tests.server.conftest import MakeEngine
-from tests.server.fake_engine import ByteTokenizer
 from tfjax.config import ServeConfig
 from tfjax.server.model import model_of
 from tfjax.server.ready import ready_lines

@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.server.byte_tokenizer import IM_END
 from tests.server.conftest import MakeClient, MakeEngine
-from tests.server.fake_engine import IM_END, says
+from tests.server.fake_engine import says
 from tests.server.helpers import CHAT, COMPLETIONS, chunks, error_of, until
 from tfjax.server.fields import IGNORED_HEADER
 

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from tests.server.fake_engine import EOS, ByteTokenizer
+from tests.server.byte_tokenizer import EOS, ByteTokenizer
 from tfjax.engine.api import TokenLogprob
 from tfjax.server.spelling import Speller
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import httpx
 
+from tests.server.byte_tokenizer import BOS, IM_START, ByteTokenizer
 from tests.server.conftest import MakeClient, MakeEngine
-from tests.server.fake_engine import BOS, IM_START, ByteTokenizer
 from tests.server.helpers import error_of
 
 
