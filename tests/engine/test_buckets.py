@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from tfjax.engine.buckets import Plan, row_invariant_plan, single_bucket_plan
+from tfjax.kernels.matmul import MIN_ROWS
+
+PLANS = [row_invariant_plan(2), row_invariant_plan(4), single_bucket_plan()]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=["least 2", "least 4", "single"])
+def test_a_forward_goes_to_the_smallest_bucket_that_holds_it(plan: Plan) -> None:
+    for pick, buckets in ((plan.verify_bucket, plan.verify), (plan.prompt_bucket, plan.prompt)):
+        sizes = [bucket.rows for bucket in buckets]
+        assert sizes == sorted(set(sizes))
+        for rows in range(1, sizes[-1] + 1):
+            assert pick(rows).rows == min(size for size in sizes if size >= rows)
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=["least 2", "least 4", "single"])
+def test_shapes_are_sound(plan: Plan) -> None:
+    assert set(plan.all) == {*plan.verify, *plan.prompt}
+    for bucket in plan.all:
+        assert MIN_ROWS <= bucket.draws <= bucket.rows
+        assert bucket.tile_rows >= MIN_ROWS
+    for bucket in plan.verify:
+        assert bucket.draws == bucket.rows, "every row of a window is drawn"
+
+
+def test_the_buckets_of_a_processor() -> None:
+    plan = row_invariant_plan(2)
+    assert [bucket.rows for bucket in plan.prompt] == [2, 4, 8, 16, 32, 128, 512]
+    assert [bucket.rows for bucket in plan.verify] == [2, 4, 8, 16, 32]
+
+
+def test_no_product_has_fewer_rows_than_are_exact() -> None:
+    for least in (2, 4):
+        for bucket in row_invariant_plan(least).all:
+            assert min(bucket.rows, bucket.draws) >= least
+
+
+def test_a_single_bucket_is_one() -> None:
+    assert len(single_bucket_plan().all) == 1

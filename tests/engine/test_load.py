@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.engine.scripted_step import VOCAB, Fault, ScriptedStep
+from tests.models.tiny import TINY, random_llama
+from tfjax.engine import load
+from tfjax.engine.memory import MemoryPlan
+from tfjax.engine.weights import LoadedModel
+from tfjax.models.llama import FAMILY
+
+MEMORY = MemoryPlan(256, False, 2, 8, cache_bytes=0, weight_bytes=0, budget_bytes=0)
+
+
+class StubBackend:
+    """What start_backend needs of a TargetBackend, on a scripted step."""
+
+    fault: Fault | None = None
+
+    def __init__(self, model: Any, step: Any, plan: Any, memory: MemoryPlan):
+        self.step = ScriptedStep(memory.lanes, memory.pages, self.fault)
+        self.plan, self.memory, self.vocab, self.state = plan, memory, VOCAB, self.step.state
+        self.page_table = np.zeros((memory.lanes + 1, memory.pages_per_lane), np.int32)
+
+
+def started(monkeypatch: pytest.MonkeyPatch, fault: Fault | None = None) -> tuple[Any, Any, list[str]]:
+    monkeypatch.setattr(load, "TargetBackend", StubBackend)
+    monkeypatch.setattr(StubBackend, "fault", staticmethod(fault) if fault else None)
+    phases: list[str] = []
+    model = LoadedModel(FAMILY, TINY, random_llama(TINY, np.float32), np.float32)
+    backend, report = load.start_backend(model, MEMORY, lambda phase, share: phases.append(phase))
+    return backend, report, phases
+
+
+def by_shape(forward: Any, hidden: Any, logits: Any) -> None:
+    if forward.bucket.rows == 16:
+        logits += 0.25
+
+
+def by_company(forward: Any, hidden: Any, logits: Any) -> None:
+    """Differs also where all forwards have one shape."""
+    if forward.used > 4:
+        logits += 0.25
+
+
+def test_a_row_invariant_backend_gets_its_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, report, phases = started(monkeypatch)
+    assert (report.passed, report.arithmetic) == (True, "row-invariant")
+    assert len(backend.plan.verify) > 1
+    assert "compiling" in phases
+    assert any("proving" in phase for phase in phases)
+
+
+def test_one_that_is_not_gets_a_single_bucket(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend, report, phases = started(monkeypatch, by_shape)
+    assert (report.passed, report.arithmetic) == (True, "single-bucket")
+    assert len(backend.plan.all) == 1
+    assert sum("proving" in phase for phase in phases) == 2
+    assert "bucket of 16 rows" in caplog.text
+
+
+def test_one_that_is_exact_in_no_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(load.NotExact) as refusal:
+        started(monkeypatch, by_company)
+    for word in ("row-invariant", "single-bucket", "logits of the row at position", "rows", "JAX_PLATFORMS", "--dtype"):
+        assert word in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("SmolLM2-135M-Instruct.Q4_1.gguf", "SmolLM2-135M-Instruct"),
+        ("model-Q4_K_M.gguf", "model"),
+        ("model.IQ2_XS.gguf", "model"),
+        ("model-BF16.gguf", "model"),
+        ("model-f16.gguf", "model"),
+        ("Qwen-2.gguf", "Qwen-2"),
+        ("plain", "plain"),
+    ],
+)
+def test_a_file_gives_its_models_name(name: str, wanted: str) -> None:
+    assert load.model_id(Path("somewhere") / name) == wanted
+
+
+def test_a_directory_gives_its_own_name(tmp_path: Path) -> None:
+    directory = tmp_path / "Llama-3.2-1B.Q8_0"
+    directory.mkdir()
+    assert load.model_id(directory) == "Llama-3.2-1B.Q8_0"
+    assert load.model_id(directory / ".") == "Llama-3.2-1B.Q8_0"
+
+
+def test_memory_is_planned_for_what_the_model_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "memory_budget", lambda: 10**9)
+    module = random_llama(TINY, np.float32)
+    plan = load.fit_memory(LoadedModel(FAMILY, TINY, module, np.float32), asked=None, lanes=3)
+    numbers = TINY.vocab * TINY.hidden + TINY.hidden * (1 + 2 * TINY.layers)
+    each = TINY.hidden * 64 + TINY.hidden * 32 + 3 * TINY.hidden * TINY.inner
+    assert plan.weight_bytes == 4 * (numbers + TINY.layers * each)
+    assert (plan.context, plan.lanes) == (TINY.context, 3)
