@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfjax.lanes.allocation import share_rows
@@ -28,6 +28,7 @@ chains = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(
     chains, st.integers(0, 3), st.integers(2, 20), st.lists(st.floats(1, 100), min_size=24, max_size=24), st.booleans()
 )

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfjax.lanes.copy_drafts import CopyDrafts
@@ -121,6 +121,7 @@ def test_the_first_width_is_never_above_the_most() -> None:
     assert len(copier(first_width=8, most_width=4).propose(31).tokens) == 4
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=120), st.integers(3, 8), st.data())
 def test_running_ahead_loses_no_proposal(text: list[int], least_match: int, data: st.DataObject) -> None:
     """One copier passes unread tokens whenever it says so, its twin is asked each time: both propose the same."""

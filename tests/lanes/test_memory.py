@@ -89,12 +89,21 @@ def test_the_older_stream_goes_first() -> None:
 
 
 def test_the_prompt_of_a_stream_being_filled_stays() -> None:
-    tight = memory(5, 4)
-    old, new = stream(4, 16, tight), stream(8, 16, tight)
+    tight = memory(6, 4)
+    old, new = stream(4, 16, tight), stream(12, 16, tight)
     new.cache_length = 4
     old.cache_length = 8
-    tight.secure([old, new])
-    assert tight.rows(new) >= 8
+    assert tight.secure([old, new])
+    assert not old.paused
+    assert tight.rows(new) == 12
+
+
+def test_the_newest_gives_first() -> None:
+    tight = memory(12, 8)
+    old, middle, new = (stream(8, 16, tight) for _ in range(3))
+    old.cache_length = 16
+    assert tight.secure([old, middle, new])
+    assert [tight.rows(one) for one in (old, middle, new)] == [20, 16, 12]
 
 
 def test_all_pages_come_back() -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfjax.lanes.suffix_index import GRAM, MOST_CANDIDATES, MOST_MATCH, SuffixIndex
@@ -30,6 +30,7 @@ texts = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(texts, st.integers(1, 50))
 def test_longest_equals_brute_force(text: list[int], step: int) -> None:
     index = SuffixIndex()
@@ -40,6 +41,7 @@ def test_longest_equals_brute_force(text: list[int], step: int) -> None:
     assert (match.end, match.length) == brute_force(text)
 
 
+@settings(deadline=None)
 @given(texts, st.integers(0, 5))
 def test_no_place_agrees_on_more_than_the_bound_even_after_one_token(text: list[int], token: int) -> None:
     index = SuffixIndex()
