@@ -5,6 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import gc
 import os
+import resource
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -17,6 +19,7 @@ from tests.text import jinja_reference
 from tfjax.checkpoints import open_checkpoint
 from tfjax.text import load_tokenizer
 from tfjax.text.chat_template import MAX_TEMPLATE_BYTES, RESERVED, ChatTemplate, TemplateError
+from tfjax.text.template_worker import MEMORY_BYTES
 
 TEMPLATES = Path(__file__).parent / "templates"
 NOW = datetime(2025, 7, 4, 12, 30, tzinfo=UTC)
@@ -190,6 +193,11 @@ HOSTILE = {
 }
 
 
+def test_steps_are_counted(make: Callable[..., ChatTemplate]) -> None:
+    with pytest.raises(TemplateError, match=r"failed: it takes more steps than allowed \(line 1\)"):
+        make(ENDLESS, deadline_s=60.0).render([])
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_templates_end_in_an_error_in_bounded_time(make: Callable[..., ChatTemplate], name: str) -> None:
     started = time.monotonic()
@@ -288,6 +296,18 @@ def test_several_threads_get_their_own_prompts(make: Callable[..., ChatTemplate]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         prompts = list(pool.map(lambda text: template.render([{"role": "user", "content": text}]), texts))
     assert prompts == texts
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the limits of another process")
+def test_the_process_has_limits_and_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFJAX_API_KEY", "secret")
+    template = ChatTemplate("x", "", "")
+    process = template._worker._process
+    assert process is not None
+    assert resource.prlimit(process.pid, resource.RLIMIT_AS) == (MEMORY_BYTES, MEMORY_BYTES)
+    assert resource.prlimit(process.pid, resource.RLIMIT_FSIZE) == (0, 0)
+    assert b"TFJAX" not in Path(f"/proc/{process.pid}/environ").read_bytes()
+    template.close()
 
 
 def test_the_process_ends_with_its_template() -> None:

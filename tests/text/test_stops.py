@@ -52,6 +52,16 @@ def test_holds_back_only_a_tail_that_begins_a_stop_string(text: str, stops: list
         assert not held or any(stop.startswith(held) for stop in stops)
 
 
+@pytest.mark.parametrize(
+    ("text", "stop"),
+    [("aaab", "aab"), ("abababc", "ababc"), ("aabaaabaaac", "aabaaac"), ("ababab", "abab"), ("aabaabaab!", "aabaab!")],
+)
+def test_stop_strings_that_overlap_themselves(text: str, stop: str) -> None:
+    shown, hit = run(list(text), [stop])
+    assert hit
+    assert ("".join(shown), hit) == oracle(text, [stop])
+
+
 def test_stop_string_early_in_a_long_piece_ends_the_text() -> None:
     assert run(["aa STOP bbbbbbbbbbbb"], ["STOP"]) == (["aa ", ""], True)
 
