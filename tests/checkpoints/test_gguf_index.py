@@ -166,7 +166,7 @@ def test_any_truncation_is_an_error_with_the_file_named(model: Path, data: st.Da
         open_gguf(damaged)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(position=st.integers(4, 1500), byte=st.integers(0, 255))
 def test_any_changed_byte_of_the_header_is_an_error_or_harmless(model: Path, position: int, byte: int) -> None:
     data = bytearray(model.read_bytes())
