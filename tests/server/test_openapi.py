@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import hypothesis
+import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase
@@ -19,9 +20,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.server.fake_engine import FakeEngine
+from tests.server.helpers import chunks
 from tests.server.live import LiveServer
 from tfjax.config import ServeConfig
-from tfjax.server.openapi import document
+from tfjax.server import replies
+from tfjax.server.openapi import OPERATIONS, document
 from tfjax.server.routes import Routes
 from tfjax.server.service import Service
 
@@ -47,6 +50,27 @@ def test_bounds_are_in_it() -> None:
     assert {"type": "integer", "minimum": 1, "maximum": 16} in fields["n"]["anyOf"]
     assert fields["messages"]["maxItems"] == 4096
     assert document()["components"]["schemas"]["ChatRequest"]["required"] == ["messages"]
+
+
+async def test_replies_are_what_the_document_says(client: httpx.AsyncClient) -> None:
+    chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "logprobs": True, "top_logprobs": 2}
+    text = {"prompt": "hi", "max_tokens": 3, "logprobs": 2}
+    asked: dict[str, dict[str, Any]] = {
+        "/v1/completions": text,
+        "/v1/chat/completions": chat,
+        "/tokenize": {"prompt": "hi"},
+        "/detokenize": {"tokens": [104]},
+    }
+    for route, method, _, kind, _ in OPERATIONS:
+        reply = await client.request(method.upper(), route.replace("{id}", "fake-1"), json=asked.get(route))
+        assert reply.status_code == 200
+        if kind is not None:
+            msgspec.convert(reply.json(), kind)
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    for part in chunks(await client.post("/v1/chat/completions", json=chat | options)):
+        msgspec.convert(part, replies.ChatChunk)
+    for part in chunks(await client.post("/v1/completions", json=text | options)):
+        msgspec.convert(part, replies.TextReply)
 
 
 @pytest.fixture(scope="module")

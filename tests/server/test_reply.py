@@ -168,13 +168,16 @@ async def test_a_full_queue_is_503_with_retry_after_and_leaves_nothing_behind(
     await until(lambda: engine.status().running + engine.status().waiting == 0)
 
 
-async def test_waiting_too_long_in_the_queue_is_503(make_client: MakeClient, make_engine: MakeEngine) -> None:
+@pytest.mark.parametrize("ping_s", [0.02, 15.0])
+async def test_waiting_too_long_in_the_queue_is_503(
+    make_client: MakeClient, make_engine: MakeEngine, ping_s: float
+) -> None:
     gate = threading.Semaphore(0)
     engine = make_engine(gate=gate, parallel=1)
-    client = make_client(engine, queue_wait_s=0.05, ping_s=0.02)
+    client = make_client(engine, queue_wait_s=0.05, ping_s=ping_s)
     running = asyncio.create_task(client.post(COMPLETIONS, json={"prompt": "a", "max_tokens": 2}))
     await until(lambda: engine.status().running == 1)
-    reply = await client.post(COMPLETIONS, json={"prompt": "b"})
+    reply = await asyncio.wait_for(client.post(COMPLETIONS, json={"prompt": "b"}), 5)
     assert reply.status_code == 503
     assert error_of(reply)["code"] == "queue_wait"
     assert "retry-after" in reply.headers
