@@ -66,7 +66,7 @@ class SuffixIndex:
         places = self._ends.get(tuple(text[-GRAM:]), [])
         end, length, wanted = size, 0, text[-1:]
         for place in reversed(places[-1 - MOST_CANDIDATES : -1]):
-            if place > length and text[place - length - 1 : place] == wanted:
+            if text[place - length - 1 : place] == wanted:  # never equal where it would start before the text
                 end, length = place, self._agreement(place)
                 if length == MOST_MATCH:
                     break

@@ -61,6 +61,13 @@ def test_four_failures_make_it_silent_for_sixteen_asks() -> None:
     assert [len(drafts.propose(31).tokens) for _ in range(17)] == [0] * 16 + [1]
 
 
+def test_it_falls_silent_again() -> None:
+    drafts = copier()
+    for _ in range(3):
+        fail(drafts, 4)
+        assert [len(drafts.propose(31).tokens) for _ in range(16)] == [0] * 16
+
+
 def test_only_failures_in_a_row_count() -> None:
     drafts = copier()
     fail(drafts, 3)
