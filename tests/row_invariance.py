@@ -53,12 +53,23 @@ def spread(rows: NDArray[Any], seed: int = 5) -> NDArray[Any]:
     return (rows.astype(np.float32) * 2.0**powers).astype(rows.dtype)
 
 
-def violation(operator: Operator, *inputs: NDArray[Any], counts: Sequence[int] = COUNTS) -> Violation | None:
-    """The first row whose bits depend on the forward that it is in. Every input holds at least max(counts) rows."""
+def violation(
+    operator: Operator, *inputs: NDArray[Any], counts: Sequence[int] = COUNTS, least: int = 1
+) -> Violation | None:
+    """The first row whose bits depend on the forward that it is in.
+
+    Args:
+        operator: takes as many arrays as there are inputs.
+        inputs: each at least max(counts) rows.
+        counts: rows of the forwards.
+        least: forwards of fewer rows are not asked for; alone, a row is filled up with copies of it.
+    """
     total = len(inputs[0])
     assert total >= max(counts)
-    alone = np.concatenate([bits(operator(*(x[row : row + 1] for x in inputs))) for row in range(total)])
-    for count in counts:
+    alone = np.concatenate(
+        [bits(operator(*(np.repeat(x[row : row + 1], least, 0) for x in inputs)))[:1] for row in range(total)]
+    )
+    for count in (count for count in counts if count >= least):
         for start in sorted({0, min(1, total - count), total - count}):
             for beside, mine, block in _arrangements(inputs, start, count, hostile=start == total - count):
                 found = bits(operator(*block))
@@ -69,9 +80,11 @@ def violation(operator: Operator, *inputs: NDArray[Any], counts: Sequence[int] =
     return None
 
 
-def assert_row_invariant(operator: Operator, *inputs: NDArray[Any], counts: Sequence[int] = COUNTS) -> None:
+def assert_row_invariant(
+    operator: Operator, *inputs: NDArray[Any], counts: Sequence[int] = COUNTS, least: int = 1
+) -> None:
     """Fails naming the first row that differs, its place and its forward."""
-    found = violation(operator, *inputs, counts=counts)
+    found = violation(operator, *inputs, counts=counts, least=least)
     assert found is None, str(found)
 
 

@@ -28,7 +28,7 @@ FORMS = [
 
 def row_by_row(streams: Streams) -> None:
     for position in range(END):
-        streams.forward(2, Part(0, position, position + 1), tile_rows=2)
+        streams.forward(4, Part(0, position, position + 1), tile_rows=2)
 
 
 def whole_prompt(streams: Streams) -> None:

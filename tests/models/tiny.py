@@ -60,7 +60,10 @@ class Part:
 
 
 class Streams:
-    """Token streams of one model, one lane each, with a cache of their own. A new one starts empty."""
+    """Token streams of one model, one lane each, with a cache of their own. A new one starts empty.
+
+    Forwards have at least 4 rows: some processors' matrix units compute fewer another way.
+    """
 
     LANES, PAGES = 3, 4
 

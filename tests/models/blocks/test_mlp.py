@@ -27,4 +27,4 @@ def test_gates_the_second_half_with_the_first() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_rows_are_invariant(dtype: type) -> None:
     block = jax.jit(made(jnp.dtype(dtype)))
-    assert_row_invariant(block, rows_of_normals(3, 140, 24, dtype=dtype), counts=(1, 2, 8, 33))
+    assert_row_invariant(block, rows_of_normals(3, 140, 24, dtype=dtype), counts=(4, 8, 33), least=4)
