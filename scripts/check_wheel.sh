@@ -41,7 +41,7 @@ echo 'check: import floors'
 "$work/venv/bin/python" -c 'import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())' \
     "$repo/pyproject.toml" --no-cache
 echo 'check: types'
-"$work/venv/bin/python" -m mypy --config-file "$repo/pyproject.toml" --cache-dir "$repo/.mypy_cache" -p tfjax
+"$work/venv/bin/python" -m mypy --config-file "$repo/pyproject.toml" --cache-dir "$work/mypy" -p tfjax
 echo 'check: command line'
 "$work/venv/bin/python" -m tfjax.serve --help >/dev/null
 "$work/venv/bin/tfjax" --version
