@@ -96,13 +96,16 @@ class CheckedProposer:
         """The drafts up to the first that is no token, ending with the first that would end the reply."""
         usable = 0
         for token in proposal.tokens[: max(0, most)]:
-            if not (isinstance(token, int) and 0 <= token < self._vocab_size):
+            if not self._is_token(token):
                 break
             usable += 1
             if token in self._stop_ids:
                 break
         chances = accumulate(map(float, proposal.chances[:usable]), min)
         return Proposal(tuple(proposal.tokens[:usable]), tuple(chances))
+
+    def _is_token(self, token: object) -> bool:
+        return isinstance(token, int) and 0 <= token < self._vocab_size
 
     def _contained(self) -> Contained:
         return Contained("a proposer", self._silence)

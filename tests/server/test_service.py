@@ -19,7 +19,7 @@ def client_of(service: Service) -> httpx.AsyncClient:
 
 async def test_loading_is_503_with_phase_and_fraction(make_engine: MakeEngine) -> None:
     service = Service(ServeConfig())
-    service.progress("compile: /home/me/model.gguf", 0.25)
+    service.progress("compile: /models/model.gguf", 0.25)
     async with client_of(service) as client:
         for path in ("/health", "/health/ready"):
             reply = await client.get(path)
