@@ -84,6 +84,14 @@ WAYS = (
     Way("4 streams, odd chunks, 0.6 drafts, neighbours cancelled", 4, "knowing", (37,), True),
 )
 
+SOAK_WAYS = (
+    *WAYS,
+    Way("8 streams, 0.6 drafts", 8, "knowing"),
+    Way("16 streams, 0.6 drafts", 16, "knowing"),
+    Way("16 streams, odd chunks, 0.6 drafts", 16, "knowing", (29,)),
+)
+"""What `make soak` adds: more streams than the tests have time for."""
+
 
 @dataclass(slots=True)
 class WayReport:
