@@ -82,6 +82,7 @@ def server() -> Iterator[LiveServer]:
     engine.close()
 
 
+HELLO = {"role": "user", "content": "hi"}
 schema = schemathesis.openapi.from_dict(document())
 
 
@@ -90,6 +91,14 @@ def call_and_check(case: Case[Any], server: LiveServer) -> None:
     if isinstance(case.body, dict) and isinstance(n := case.body.get("n"), int):
         case.body["n"] = min(n, 2)
     case.call_and_validate(checks=CHECKS, base_url=server.url, timeout=20)
+
+
+@pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_streams_and_whole_replies_conform(server: LiveServer, route: str, stream: bool) -> None:
+    ask: dict[str, Any] = {"prompt": "hi"} if route == "/v1/completions" else {"messages": [HELLO]}
+    case = schema[route]["POST"].Case(body=ask | {"stream": stream, "max_tokens": 5}, media_type="application/json")
+    call_and_check(case, server)
 
 
 quick = hypothesis.settings(

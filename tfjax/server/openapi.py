@@ -87,8 +87,13 @@ def _content(route: str, reply: type[Struct] | None) -> dict[str, Any]:
         return {"text/plain": {}} if route == "/metrics" else {"application/json": {"schema": {"type": "object"}}}
     content = _json(reply)
     if route in GENERATING:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {"schema": _event("ChatChunk" if reply is replies.ChatReply else "TextReply")}
     return content
+
+
+def _event(chunk: str) -> dict[str, Any]:
+    data = {"type": "string", "description": f"A {chunk} or an ErrorBody as JSON, or [DONE]."}
+    return {"type": "object", "properties": {"data": data}, "required": ["data"]}
 
 
 def _json(kind: type[Struct]) -> dict[str, Any]:
