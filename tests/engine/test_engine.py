@@ -73,6 +73,19 @@ def test_a_full_queue_refuses_with_limit_and_flag() -> None:
         assert door.reply(generation(hashed())).tokens
 
 
+def test_a_ticket_waits_until_it_has_a_lane() -> None:
+    gate = Gate()
+    with opened(lanes=1) as door:
+        first, running = door.ask(generation(gate))
+        gate.await_reached()
+        second, queued = door.ask(generation(hashed()))
+        assert (running.waiting(), queued.waiting()) == (False, True)
+        gate.open()
+        first.wait()
+        second.wait()
+        assert not queued.waiting()
+
+
 # Cancelling.
 
 

@@ -18,7 +18,7 @@ from tfjax.engine.memory import (
 )
 from tfjax.kernels.paged_attention import BLOCK_KEYS, PAGE_ROWS
 
-PER_POSITION, PER_LANE, WEIGHTS = 1000, 5000, 1_000_000
+PER_POSITION, PER_LANE, WEIGHTS = 1000, 250_000, 1_000_000
 
 
 def planned(budget_bytes: int = 10**9, **changes: Any) -> MemoryPlan:

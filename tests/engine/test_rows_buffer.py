@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfjax.engine.rows_buffer import FIELDS, NEUTRAL, RowsBuffer, Run, lay_out, unpack
+from tfjax.engine.rows_buffer import FIELDS, RowsBuffer, Run, lay_out, unpack
 
 SAMPLES = {
     np.int32: [0, 1, -1, 2**31 - 1, -(2**31)],
@@ -29,7 +29,7 @@ def test_every_field_arrives_as_it_was_written(name: str) -> None:
 def test_a_fresh_buffer_asks_for_nothing() -> None:
     fields = unpack(jnp.asarray(RowsBuffer(3).matrix))
     for name in FIELDS:
-        assert fields[name].tolist() == [NEUTRAL.get(name, 0)] * 3
+        assert fields[name].tolist() == [1.0 if name in {"top_p", "repetition"} else 0] * 3
 
 
 def test_runs_are_laid_end_to_end_and_cut_into_tiles() -> None:

@@ -161,7 +161,7 @@ def test_the_registry_knows_the_family() -> None:
 # Shapes.
 
 
-@pytest.mark.parametrize("config", [TINY, ODD_HEADS])
+@pytest.mark.parametrize("config", [TINY, ODD_HEADS, replace(TINY, attention_bias=True), replace(TINY, mlp_bias=True)])
 def test_sources_have_the_shapes_of_the_parameters(config: LlamaConfig) -> None:
     state = dict(nnx.to_flat_state(nnx.state(nnx.eval_shape(lambda: Llama(config, jnp.float32)))))
     shapes = {".".join(map(str, path)): leaf.get_value().shape for path, leaf in state.items()}
