@@ -64,7 +64,7 @@ class Engine:
         sink(Tokens((1, 2), "Hel"))
         sink(Tokens((3,), "lo"))
         sink(Finished(self.reason, STATS, "NaN in layer 3" if self.reason == "error" else None))
-        return Ticket(cancel=self.cancel)
+        return Ticket(self.cancel, lambda: False)
 
     def cancel(self) -> None:
         self.cancelled = True

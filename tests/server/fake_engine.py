@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tests.server.byte_tokenizer import EOS, IM_END, ByteTokenizer
 from tfjax.engine.api import (
@@ -36,11 +36,6 @@ class FakeStatus:
     running: int = 0
     waiting: int = 0
     stalled_s: float = 0.0
-
-
-@dataclass(slots=True)
-class WaitingTicket(Ticket):
-    waiting: Callable[[], bool] = field(default=lambda: False)
 
 
 class _Stream:
@@ -206,7 +201,7 @@ class FakeEngine:
                 stream.cancelled = True
                 self._wake.notify()
 
-        return WaitingTicket(cancel, lambda: stream in self._waiting)
+        return Ticket(cancel, lambda: stream in self._waiting)
 
     def capabilities(self) -> dict[str, object]:
         return {"arithmetic": "scripted", "lanes": self._parallel}

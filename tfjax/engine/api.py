@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,14 @@ class EngineStopped(Exception):
     """The engine drains or has failed; no new requests."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Ticket:
-    """A submitted generation; `cancel` may be called from any thread, any number of times."""
+    """A submitted generation.
 
-    cancel: Callable[[], None] = field(default=lambda: None)
+    Attributes:
+        cancel: ends it; may be called from any thread, any number of times.
+        waiting: whether it still waits for a lane; from any thread.
+    """
+
+    cancel: Callable[[], None]
+    waiting: Callable[[], bool]

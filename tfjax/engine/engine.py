@@ -116,7 +116,7 @@ class Engine:
             reply = Reply(generation, sink, self.tokenizer, self._clock())
             self._open += 1
             self._inbox.put(lambda: self._admit(reply))
-        return Ticket(reply.cancel)
+        return Ticket(reply.cancel, reply.waiting)
 
     def capabilities(self) -> dict[str, object]:
         return {**self._served.capabilities, "model": self.model_id, "context": self.context}

@@ -44,6 +44,11 @@ class Reply:
         if self.stream is not None:
             self.stream.cancelled = True
 
+    def waiting(self) -> bool:
+        """Any thread: whether no lane has been given yet."""
+        stream = self.stream
+        return stream is None or (stream.lane < 0 and stream.reason is None)
+
     def check(self, token: int) -> bool:
         """Take the next emitted token (no stop id); True once a stop string is complete."""
         self._add(self._stops.push(self._detokenizer.push(token)))

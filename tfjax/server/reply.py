@@ -168,7 +168,7 @@ class Reply:
 
     def _still_queued_s(self, waited_s: float) -> float | None:
         """How much longer the request may wait for a lane; None when it waits for none."""
-        if not any(getattr(ticket, "waiting", _never_waits)() for ticket in self._tickets):
+        if not any(ticket.waiting() for ticket in self._tickets):
             return None
         if waited_s >= self._queue_wait_s:
             self._metrics.rejected("queue_wait")
@@ -182,7 +182,3 @@ class Reply:
             raise unavailable("The server stopped before the reply was complete.", "stopped")
         log.error("request %s ended by the engine: %s: %s", self.plan.id, event.reason, event.error)
         raise internal()
-
-
-def _never_waits() -> bool:
-    return False
