@@ -1,0 +1,129 @@
+"""Where the milliseconds of a round go: `python -m benchmarks.round_profile [--dtype float32] [--output FILE]`.
+
+Each part is what the step gets faster by without it (that part replaced by something free, compiled anew), so parts
+overlap a little and the rest is what no part explains. The bytes are those of weights and keys that a step must read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfjax.checkpoints import open_checkpoint
+from tfjax.checkpoints.resolve import resolve_model
+from tfjax.engine.buckets import row_invariant_plan
+from tfjax.engine.load import fit_memory
+from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
+from tfjax.engine.step import Bucket, Step
+from tfjax.engine.target import empty_state
+from tfjax.engine.weights import LoadedModel, load_model
+from tfjax.kernels.draw import Drawn
+
+RUNS = 9
+CONTEXTS = (100, 1000, 3000)
+
+
+def _no_draw(logits: jax.Array, *_: Any) -> Drawn:
+    rows = logits.shape[0]
+    return Drawn(
+        logits[:, 0].astype(jnp.int32), *(jnp.zeros((rows,)), jnp.zeros((rows, 20), jnp.int32), jnp.zeros((rows, 20)))
+    )
+
+
+PARTS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "attention": ("tfjax.models.blocks.attention.paged_attention", lambda q, *_, **__: q),
+    "cache writes": ("tfjax.models.blocks.attention.write_rows", lambda keys, values, *_: (keys, values)),
+    "norms": ("tfjax.models.blocks.norm.rms_norm", lambda x, *_: x),
+    "rotation": ("tfjax.models.blocks.attention.rotate", lambda x, *_: x),
+    "draw": ("tfjax.engine.step.draw", _no_draw),
+    "head": (
+        "tfjax.engine.step.rows_matmul",
+        lambda x, weight: jnp.tile(x, (1, 1 + weight.shape[0] // x.shape[1]))[:, : weight.shape[0]].astype(jnp.float32),
+    ),
+}
+
+
+@contextmanager
+def without(part: str | None) -> Iterator[None]:
+    """Replace one part while a step is traced."""
+    jax.clear_caches()
+    if part is None:
+        yield
+        return
+    name, replacement = PARTS[part]
+    with patch(name, replacement):
+        yield
+
+
+class Timer:
+    """Times one bucket of a model with and without parts."""
+
+    def __init__(self, model: LoadedModel, bucket: Bucket):
+        self.model, self.bucket = model, bucket
+        self.memory = fit_memory(model, asked=4096, lanes=4)
+        pages = np.zeros((5, self.memory.pages_per_lane), np.int32)
+        pages[0] = 1 + np.arange(self.memory.pages_per_lane)
+        self.table = jnp.array(pages)
+
+    def step_ms(self, part: str | None) -> dict[int, float]:
+        """Fastest milliseconds of a step by context."""
+        with without(part):
+            step = Step(self.model.module)
+            state = empty_state(self.model, self.memory)
+            step.compile(self.bucket, state, self.table)
+        result = {}
+        for context in CONTEXTS:
+            buffer = RowsBuffer(self.bucket.rows)
+            rows = 1 if self.bucket.rows == 2 else self.bucket.rows
+            lay_out(buffer, [Run(0, context, rows)], tile_rows=self.bucket.tile_rows, scratch_lane=4)
+            times = []
+            for _ in range(RUNS):
+                start = time.perf_counter()
+                drawn, _, state = step(
+                    self.bucket, state, np.zeros(self.bucket.rows, np.int32), buffer.matrix, self.table
+                )
+                jax.block_until_ready(drawn)
+                times.append(1000 * (time.perf_counter() - start))
+            result[context] = min(times)
+        return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
+    parser.add_argument("--rows", type=int, default=2, help="bucket of the step (default: 2, a plain round)")
+    parser.add_argument("--output", type=Path, help="JSON file for the table")
+    arguments = parser.parse_args()
+    checkpoint = open_checkpoint(resolve_model(None, offline=True, progress=lambda phase, fraction: None))
+    model = load_model(checkpoint, arguments.dtype, lambda phase, fraction: None)
+    timer = Timer(model, row_invariant_plan(2).verify_bucket(arguments.rows))
+    whole = timer.step_ms(None)
+    table = {"whole step": whole}
+    for part in PARTS:
+        less = timer.step_ms(part)
+        table[part] = {context: whole[context] - less[context] for context in CONTEXTS}
+    table["products and the rest"] = {c: whole[c] - sum(table[part][c] for part in PARTS) for c in CONTEXTS}
+    print(f"{arguments.dtype}, {arguments.rows} rows, ms by context " + "".join(f"{c:>9}" for c in CONTEXTS))
+    for name, by_context in table.items():
+        print(f"{name:45s}" + "".join(f"{by_context[c]:9.1f}" for c in CONTEXTS))
+    weights = sum(leaf.nbytes for leaf in Step(model.module).parameters)
+    print(f"weights read by a step: {weights / 1e6:.0f} MB, {weights / 1e6 / whole[CONTEXTS[0]]:.1f} GB/s")
+    if arguments.output:
+        facts = {"dtype": arguments.dtype, "rows": arguments.rows, "weights_bytes": weights, "ms_by_context": table}
+        arguments.output.write_text(json.dumps(facts, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
