@@ -177,8 +177,9 @@ def test_a_lane_forgets_its_last_stream() -> None:
 
 def test_a_lanes_next_stream_may_get_the_same_pages() -> None:
     target = Target()
-    for stream in (target.stream(1), target.stream(1)):
-        target.backend.verify([Window(stream, 5, 1)])
+    for other in (0, 2):
+        target.backend.verify([Window(target.stream(1), 5, 1)])
+        target.backend.verify([Window(target.stream(other), 5, 1)])
         assert target.last[3][1].tolist() == [5, 6, 0, 0]
 
 
