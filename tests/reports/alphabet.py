@@ -8,7 +8,7 @@ from tests.stubs import EOS, VOCAB
 
 END_OF_TURN = 48
 FAMILY = "👨‍👩‍👧‍👦"
-WIDE = sorted(set((FAMILY + "漢é").encode())) + [0xFF]
+WIDE = [*sorted(set((FAMILY + "漢é").encode())), 0xFF]
 PIECES = [bytes([byte]) for byte in (*b"abcdefghijklmnopqrstuvwxyz ", *WIDE)] + [b"ST", b"OP", b"S", b"T", b"O", b"P"]
 SPECIAL = {END_OF_TURN: "<|end|>", EOS: "</s>"}
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"

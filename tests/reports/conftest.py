@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from tests.reports.stage import Book, Stage, scripted_engine
+from tests.reports.tiny import ProbedTarget, tiny_backend, tiny_engine
 from tfjax.engine.engine import Engine
 from tfjax.server import templates
 from tfjax.text.chat_template import ChatTemplate
 
 MakeStage = Callable[..., Stage]
+MakeTiny = Callable[..., Stage]
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +42,15 @@ def make_stage() -> Iterator[MakeStage]:
     yield make
     for stage in made:
         stage.close()
+
+
+@pytest.fixture(scope="session")
+def tiny() -> ProbedTarget:
+    """A tiny model on the device, compiled once for all tests here."""
+    return tiny_backend()
+
+
+@pytest.fixture
+def make_tiny(make_stage: MakeStage, tiny: ProbedTarget) -> MakeTiny:
+    """Makes stages over the tiny model; `right` is the probability that a draft is, `block` the most drafts a round."""
+    return lambda **options: make_stage(tiny_engine(tiny, **options))

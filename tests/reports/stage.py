@@ -52,9 +52,7 @@ class ScriptedModel(ScriptedBackend):
         if wanted is None or result.error is not None:
             return Result(result.draws, error=result.error)
         seen = self._read_back(stream, position + rows)
-        entries = [
-            model_logprob(seen[: position + 1 + row], draw, wanted) for row, draw in enumerate(result.draws)
-        ]
+        entries = [model_logprob(seen[: position + 1 + row], draw, wanted) for row, draw in enumerate(result.draws)]
         return Result(result.draws, entries)
 
 

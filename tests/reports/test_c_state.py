@@ -1,4 +1,4 @@
-"""C. Exactness and state on the scripted model: roll-back, company, cancelled neighbours, limits."""
+"""C. State: roll-back, company, cancelled neighbours, limits."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.reports.conftest import MakeStage
+from tests.reports.conftest import MakeStage, MakeTiny
 from tests.reports.probed import ProbedModel
 from tests.reports.stage import MODES, Stage, babble
+from tests.reports.tiny import ProbedTarget
 from tests.server.helpers import COMPLETIONS, Call, until
 from tests.stubs import Script, looping
 
@@ -42,6 +43,33 @@ async def test_c1_a_rejected_draft_leaves_nothing_in_the_cache(make_stage: MakeS
     assert model.commits > 200
 
 
+@pytest.mark.parametrize("right", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("company", [1, 4])
+async def test_c1_the_devices_cache_is_that_of_the_serial_run(
+    make_tiny: MakeTiny, tiny: ProbedTarget, right: float, company: int
+) -> None:
+    """C1. The same on the paged cache of a real, if tiny, model: its committed keys and values, bit by bit.
+
+    The 60 tokens end in another page than they begin in.
+    """
+    stage = make_tiny(right=right)
+    asked: list[dict[str, Any]] = [
+        {"prompt": "hello"[at:], "max_tokens": 60, "ignore_eos": True, "seed": 3} for at in range(company)
+    ]
+    tiny.at_release, tiny.probing = [], True
+    try:
+        plain = [await stage.ask(**ask, draft=False) for ask in asked]
+        drafted = await stage.ask_all(asked)
+    finally:
+        tiny.probing = False
+    assert [answer.same for answer in drafted] == [answer.same for answer in plain]
+    assert all(answer.block["drafted"] for answer in drafted)
+    before, after = tiny.at_release[:company], tiny.at_release[company:]
+    assert sorted(before) == sorted(after)
+    assert [length for length, _ in before] == [len(ask["prompt"]) + 59 for ask in asked]
+    assert len(set(before)) == company
+
+
 async def stays(stage: Stage, ask: dict[str, Any], leave_at_s: float) -> None:
     """Asks and leaves after a while, whatever has come by then."""
     call = Call(stage.app, COMPLETIONS, {"temperature": 0, "stream": True, **ask})
@@ -65,8 +93,7 @@ async def test_c7_cancelled_neighbours_that_try_again_disturb_nobody(make_stage:
     for _ in range(iterations):
         gone = chance.sample(range(6), 2)
         leaving = [
-            asyncio.create_task(stays(stage, asks(6)[at] | {"max_tokens": 200}, chance.uniform(0, 0.02)))
-            for at in gone
+            asyncio.create_task(stays(stage, asks(6)[at] | {"max_tokens": 200}, chance.uniform(0, 0.02))) for at in gone
         ]
         others = [asks(6)[at] for at in range(6) if at not in gone]
         answers = await stage.ask_all([*others, *[asks(6)[at] for at in gone]])
