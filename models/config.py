@@ -65,9 +65,9 @@ def require_size(config: Mapping[str, Any], key: str, default: int | None = None
     return value
 
 
-def require_number(config: Mapping[str, Any], key: str) -> float:
-    """A required positive number."""
-    value = require(config, key)
+def require_number(config: Mapping[str, Any], key: str, default: float | None = None) -> float:
+    """A positive number, required where there is no default."""
+    value = require(config, key) if default is None or config.get(key) is not None else default
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
         raise ConfigError(f"config.json: {key} is {value!r}; a positive number is expected")
     return float(value)

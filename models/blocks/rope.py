@@ -18,6 +18,9 @@ _KEYS = {
 }
 """Supported rope types and the numbers that each needs."""
 
+DEFAULT_THETA = 10_000.0
+"""What transformers takes for a Llama whose config names none, as those of the first releases."""
+
 _COMMON = ("rope_type", "type", "rope_theta")
 
 
@@ -64,7 +67,7 @@ class RopeConfig:
             ConfigError: for a rope type other than default, linear and llama3, and for keys that the type has not.
         """
         nested = _nested(config)
-        theta = require_number(nested if "rope_theta" in nested else config, "rope_theta")
+        theta = require_number(nested if "rope_theta" in nested else config, "rope_theta", DEFAULT_THETA)
         return cls(theta, _scaling(nested))
 
     def inverse_frequency(self, head_dim: int) -> np.ndarray:

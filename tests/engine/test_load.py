@@ -25,6 +25,10 @@ class StubBackend:
         self.step = ScriptedStep(memory.lanes, memory.pages, self.fault)
         self.plan, self.memory, self.vocab, self.state = plan, memory, VOCAB, self.step.state
         self.page_table = np.zeros((memory.lanes + 1, memory.pages_per_lane), np.int32)
+        self.warm = False
+
+    def warm_up(self) -> None:
+        self.warm = True
 
 
 def started(monkeypatch: pytest.MonkeyPatch, fault: Fault | None = None) -> tuple[Any, Any, list[str]]:
@@ -52,6 +56,7 @@ def test_a_row_invariant_backend_gets_its_buckets(monkeypatch: pytest.MonkeyPatc
     assert (report.passed, report.arithmetic) == (True, "row-invariant")
     assert len(backend.plan.verify) > 1
     assert "compiling" in phases
+    assert backend.warm
     assert any("proving" in phase for phase in phases)
 
 

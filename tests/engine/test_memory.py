@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from tfjax.engine.memory import (
     LEAST_CONTEXT,
     DoesNotFit,
     MemoryPlan,
+    host_memory,
     memory_budget,
     plan_memory,
 )
@@ -109,3 +111,12 @@ def test_the_budget_is_a_share_of_the_devices_memory(monkeypatch: pytest.MonkeyP
     ):
         monkeypatch.setattr(jax, "devices", lambda p=platform, s=stats: [device(p, s)])
         assert memory_budget() == int(wanted)
+
+
+@pytest.mark.parametrize(("text", "limited"), [("1000000\n", True), ("max\n", False), ("9" * 30, False), ("", False)])
+def test_a_container_limits_the_host_memory(tmp_path: Path, text: str, limited: bool) -> None:
+    file = tmp_path / "memory.max"
+    file.write_text(text)
+    whole = host_memory(tmp_path / "missing")
+    assert host_memory(file) == (1_000_000 if limited else whole)
+    assert whole > 1_000_000

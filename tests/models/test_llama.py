@@ -135,7 +135,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(key: str, value: Any) -> Non
 
 REQUIRED = [
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "rms_norm_eps",
-    "rope_theta", "max_position_embeddings",
+    "max_position_embeddings",
 ]  # fmt: skip
 
 
@@ -145,6 +145,11 @@ def test_a_missing_key_is_named(key: str, gone: str) -> None:
     config = {name: value for name, value in HF.items() if name != key} | ({key: None} if gone == "null" else {})
     with pytest.raises(ConfigError, match=key):
         LlamaConfig.from_hf(config)
+
+
+def test_a_config_without_rope_theta_has_that_of_the_first_llamas() -> None:
+    config = {name: value for name, value in HF.items() if name != "rope_theta"}
+    assert LlamaConfig.from_hf(config).rope == RopeConfig(10_000.0)
 
 
 def test_harmless_keys_are_let_through(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from tfjax.engine.api import Sampling
 from tfjax.engine.rows_buffer import FIELDS, RowsBuffer
 
-LONGEST_STOPS = 64
-"""Stop tokens of one lane that min_tokens can ban."""
+LONGEST_STOPS = 96
+"""Stop tokens of one lane that min_tokens can ban: 64 of a request, and the model's EOS ids."""
 
 _RULES = [
     i

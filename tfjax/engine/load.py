@@ -138,6 +138,7 @@ def compile_buckets(backend: TargetBackend, progress: Progress) -> None:
         for done, job in enumerate(as_completed(jobs), start=1):
             job.result()
             progress("compiling", done / len(buckets))
+    backend.warm_up()
 
 
 def time_widths(backend: TargetBackend, checkpoint: Checkpoint, progress: Progress) -> Mapping[int, float]:

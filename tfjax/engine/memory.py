@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import jax
 
@@ -47,12 +48,17 @@ class MemoryPlan:
 def memory_budget() -> int:
     """Bytes that the server may use of the default device's memory (of the machine's on CPU)."""
     device = jax.devices()[0]
-    if device.platform == "cpu":
-        return int(CPU_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    limit = (device.memory_stats() or {}).get("bytes_limit")
-    if limit is None:
-        return int(CPU_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return int(DEVICE_SHARE * limit)
+    limit = None if device.platform == "cpu" else (device.memory_stats() or {}).get("bytes_limit")
+    return int(CPU_SHARE * host_memory()) if limit is None else int(DEVICE_SHARE * limit)
+
+
+def host_memory(cgroup: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
+    """Bytes of the machine's memory, or of the container's where it is limited to less."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(machine, int(cgroup.read_text()))
+    except (OSError, ValueError):
+        return machine  # no container, or no limit ("max")
 
 
 def plan_memory(

@@ -62,6 +62,10 @@ class TargetBackend:
         self._sampling: dict[int, LaneSampling] = {}
         self._first: dict[int, Forward] = {}
 
+    def warm_up(self) -> None:
+        """Compile what only some requests need, so that none of them waits for it."""
+        self._set_tables(0, Sampling(), frozenset())
+
     # Prompts
 
     def prefill_begin(self, stream: Stream) -> None:
