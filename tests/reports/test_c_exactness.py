@@ -56,7 +56,7 @@ def tried(answers: list[Any]) -> int:
 
 @pytest.fixture(scope="module")
 def opened() -> Opened:
-    return open_matrix(context=256, lanes=8)
+    return open_matrix()
 
 
 def real_stage(make_stage: MakeStage, opened: Opened, block: int) -> Stage:
@@ -117,7 +117,7 @@ async def test_c5_a_restart_on_the_real_weights(make_stage: MakeStage, opened: O
     """C5. As above: the file read, compiled and probed again."""
     asks = [greedy(prompt, temperature=at % 2 * 0.8) for at, prompt in enumerate(PROMPTS[:8])]
     hashes = []
-    for start in (opened, open_matrix(context=256, lanes=8)):
+    for start in (opened, open_matrix()):
         stage = real_stage(make_stage, start, 8)
         plain = await stage.ask_all(asks, draft=False)
         drafted = await stage.ask_all(asks)
