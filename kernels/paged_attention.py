@@ -122,11 +122,24 @@ def _attend(
         weight = jax.lax.optimization_barrier(jnp.exp(score - new_peak))
         scale = jnp.exp(peak - new_peak)
         written = jnp.where((at <= last)[:, None], block_of(values, i), 0)  # what lies behind may be anything
-        mixed = jax.lax.dot_general(weight, written, (((2,), (1,)), ((0,), (0,))))
-        return new_peak, total * scale + tree_sum(weight), acc * scale + mixed
+        return new_peak, total * scale + tree_sum(weight), acc * scale + _mix(weight, written)
 
     flat = jnp.zeros((*q.shape[:2], 1), jnp.float32)
     blocks = last // BLOCK_KEYS + 1
     _, total, acc = jax.lax.fori_loop(0, blocks, one_block, (flat + MASKED, flat, jnp.zeros_like(q)))
     attended: jax.Array = acc / total
     return attended
+
+
+def _mix(weight: jax.Array, values: jax.Array) -> jax.Array:
+    """Weighted sums of a block's values, with the same bits for every number of rows.
+
+    XLA on CPU multiplies by [T, H] in another order from 64 rows on, unless H is a multiple of 64; by [H, T] never,
+    but that costs a transposition.
+
+    Shapes: weight [K, M, T], values [K, T, H] -> [K, M, H].
+    """
+    if values.shape[-1] % 64 == 0:
+        return jax.lax.dot_general(weight, values, (((2,), (1,)), ((0,), (0,))))
+    values = jax.lax.optimization_barrier(jnp.swapaxes(values, 1, 2))
+    return jax.lax.dot_general(weight, values, (((2,), (2,)), ((0,), (0,))))

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.row_invariance import assert_row_invariant, bits, rows_of_normals, violation
-from tfjax.kernels.paged_attention import BLOCK_KEYS, PAGE_ROWS, Tiles, paged_attention, write_rows
+from tfjax.kernels.paged_attention import BLOCK_KEYS, PAGE_ROWS, Tiles, _mix, paged_attention, write_rows
 
 LANES, PAGES_PER_LANE = 3, 4
 CONTEXT = PAGES_PER_LANE * PAGE_ROWS
@@ -156,6 +156,18 @@ def test_tile_sizes_give_equal_bits(shape: Shape) -> None:
     rows = border_rows(shape)
     outputs = [bits(attention(shape, tile_rows)(*rows)) for tile_rows in (2, 4, 8, 128)]
     assert all(np.array_equal(outputs[0], other) for other in outputs[1:])
+
+
+@pytest.mark.parametrize("size", [16, 32, 48, 64, 80, 128])
+def test_weighted_sums_are_invariant(size: int) -> None:
+    """Head sizes that are no multiple of 64 need another form of the product from 64 rows on."""
+    rng = np.random.default_rng(0)
+    weight = rng.random((2, 384, BLOCK_KEYS), np.float32)
+    values = rng.standard_normal((2, BLOCK_KEYS, size), np.float32)
+    mix = jax.jit(_mix)
+    few = bits(mix(weight[:, :6], values))
+    for rows in (9, 12, 24, 64, 96, 384):
+        assert np.array_equal(bits(mix(weight[:, :rows], values))[:, :6], few), rows
 
 
 @jax.jit
