@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +28,7 @@ from tfjax.server.service import Service
 
 MODES = ScriptedProposer.MODES
 LETTERS = 26
+WAIT_S = 60
 
 
 def babble(seed: int = 0) -> Script:
@@ -151,10 +152,21 @@ class Stage:
         route = CHAT if chat else COMPLETIONS
         if stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
-            return folded(chunks(await self.client.post(route, json=body)))
-        reply = await self.client.post(route, json=body)
+            return folded(chunks(await self.post(route, body)))
+        reply = await self.post(route, body)
         assert reply.status_code == 200, reply.text
         return folded([reply.json()], whole=True)
+
+    async def post(self, route: str, body: Mapping[str, Any]) -> httpx.Response:
+        """The answer to a body; fails where the engine's thread has ended or nothing comes."""
+        asking = asyncio.ensure_future(self.client.post(route, json=body))
+        deadline_s = time.monotonic() + WAIT_S
+        while not (await asyncio.wait({asking}, timeout=0.5))[0]:
+            alive = self.engine._thread.is_alive() and time.monotonic() < deadline_s
+            if not alive:
+                asking.cancel()
+            assert alive, "no answer comes; what the thread raised is shown below"
+        return await asking
 
     async def ask_all(self, asks: Sequence[Mapping[str, Any]], **fields: Any) -> list[Answer]:
         """Replies to requests that run at the same time."""
@@ -200,7 +212,3 @@ def logprob_tokens(answer: Answer) -> list[str]:
     if "tokens" in answer.logprobs:
         return answer.logprobs["tokens"]
     return [entry["token"] for entry in answer.logprobs.get("content", [])]
-
-
-def as_json(value: object) -> str:
-    return json.dumps(value, sort_keys=True)

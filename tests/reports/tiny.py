@@ -29,7 +29,7 @@ from tfjax.models.llama import FAMILY
 LANES, CONTEXT = 18, 128
 MEMORY = MemoryPlan(CONTEXT, False, LANES, LANES * CONTEXT // PAGE_ROWS, cache_bytes=0, weight_bytes=0, budget_bytes=0)
 BUCKETS = (Bucket(4, 4, 4), Bucket(16, 16, 8))
-PLAN = Plan("row-invariant", BUCKETS, (*BUCKETS, Bucket(64, 4, 64)))
+PLAN = Plan("row-invariant", BUCKETS, BUCKETS)
 
 
 class ProbedTarget(TargetBackend):
