@@ -10,7 +10,7 @@ from tests.stubs import BackendFailureError
 from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Result
 
-WAIT_S = 20
+WAIT_S = 10
 
 
 class SteppedModel(ScriptedModel):

@@ -46,7 +46,7 @@ async def test_b1_b2_log_probabilities_of_drafted_tokens(
     B2. Or they were null there. Here: one entry a token, equal bit by bit to the plain run.
     """
     stage = make_tiny(right=right)
-    asked = {"logprobs": True, "top_logprobs": 5} if chat else {"logprobs": 5}
+    asked: dict[str, Any] = {"logprobs": True, "top_logprobs": 5} if chat else {"logprobs": 5}
     plain, drafted = await twins(stage, right, chat=chat, stream=stream, **asked)
     assert drafted.same == plain.same
     told = entries(drafted)

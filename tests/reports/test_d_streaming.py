@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.reports.alphabet import FAMILY, PIECES, spell
@@ -62,7 +64,7 @@ async def test_d8_stop_strings_in_streams(make_stage: MakeStage, block: int) -> 
     tokens = [*spell("aa "), PIECES.index(b"ST"), PIECES.index(b"OP"), *spell("b" * 12)]
     stage = make_stage(listed(tokens), "perfect", block=block)
     for stop in (["STOP"], "OP", ["T"], ["STOPb"], ["a "], ["bbb", "nowhere"]):
-        asked = {"stop": stop, "max_tokens": 17, "logprobs": 1}
+        asked: dict[str, Any] = {"stop": stop, "max_tokens": 17, "logprobs": 1}
         whole, streamed = await stage.ask("hi", **asked), await stage.ask("hi", stream=True, **asked)
         assert whole.same == streamed.same
         assert whole.reason == "stop"

@@ -129,6 +129,8 @@ async def test_e2_leaving_the_queue_never_takes_a_lane(make_stage: MakeStage, st
     await leaving.steps(2)
     second, third = leaving.call(stream=stream, max_tokens=9), leaving.call(stream=False, max_tokens=9)
     await until(lambda: leaving.stage.engine.status().waiting == 2)
+    await leaving.steps(1)
+    await until(lambda: leaving.stage.engine._lanes.waiting == 2)
     await leaving.leaves(second)
     await leaving.steps(1)
     await until(lambda: leaving.stage.engine.status().waiting == 1)

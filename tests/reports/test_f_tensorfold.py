@@ -33,7 +33,7 @@ async def test_f2_six_requests_with_drafters_that_have_state(make_stage: MakeSta
     The drafters here know their stream only from what they are told of it, so a mixed-up one drafts nothing right.
     """
     stage = make_stage({name: babble(at) for at, name in enumerate("abcdef")}, mode, block=6, k=3, lanes=6)
-    asks = [{"prompt": name, "max_tokens": 30} for name in "abcdef"]
+    asks: list[dict[str, Any]] = [{"prompt": name, "max_tokens": 30} for name in "abcdef"]
     solo = [await stage.ask(**ask) for ask in asks]
     bodies = [{"temperature": 0, **ask} for ask in asks]
     replies = await asyncio.gather(*[stage.client.post(COMPLETIONS, json=body) for body in bodies])
