@@ -28,6 +28,8 @@ def main() -> int:
     arguments = parser.parse_args()
     prepare_runtime()
 
+    import jax
+
     from benchmarks.exactness import SOAK_WAYS, make_jobs
     from benchmarks.real_model import open_matrix
     from benchmarks.suite import load_suite
@@ -50,12 +52,13 @@ def main() -> int:
     print(f"{counting} counting tokens compared, {different} replies different")
     if arguments.output:
         facts = {
-            "command": "python -m benchmarks.soak " + " ".join(sys.argv[1:]),
+            "command": "python -m benchmarks.soak",
             "model": opened.description,
+            "device": jax.devices()[0].device_kind,
+            "arithmetic": opened.backend.plan.arithmetic,
             "tokens_per_reply": arguments.tokens,
             "counting_tokens": counting,
             "different": different,
-            "machine": {"processor": platform.processor() or platform.machine(), "system": platform.system()},
             "versions": {name: version(name) for name in ("jax", "jaxlib", "flax", "tfjax")}
             | {"python": platform.python_version()},
             "ways": [report.as_dict() for report in reports],
