@@ -17,13 +17,14 @@ from tests.reports.alphabet import END_OF_TURN, FAMILY, PIECES, Alphabet, spell
 from tests.reports.conftest import MakeStage
 from tests.reports.stage import MODES, Answer, Stage, babble, model_logprob
 from tests.server.helpers import COMPLETIONS
-from tests.stubs import EOS, Script, listed, looping, serial
+from tests.stubs import EOS, Script, listed, looping, serial, teasing
 from tfjax.lanes.stream import Request
 
 STOPS_EARLY = [*spell("aa "), PIECES.index(b"ST"), PIECES.index(b"OP"), *spell("b" * 12)]
 BOOK: Mapping[str, Script] = {
     "plain": babble(1),
     "loop": looping(4, 2, slip=9),
+    "tease": teasing(8, 3),
     "stop": listed(STOPS_EARLY),
     "ends": listed([*spell("abcdefg"), END_OF_TURN, *spell("hij")]),
     "last": listed([*spell("abcdefghijkl"), EOS, EOS]),
@@ -34,6 +35,7 @@ BOOK: Mapping[str, Script] = {
 ASKS: list[dict[str, Any]] = [
     {"prompt": "plain", "max_tokens": 25},
     {"prompt": "loop", "max_tokens": 40},
+    {"prompt": "tease", "max_tokens": 60, "ignore_eos": True},
     {"prompt": "stop", "max_tokens": 30, "stop": ["STOP"]},
     {"prompt": "ends", "max_tokens": 30},
     {"prompt": "last", "max_tokens": 30, "stop": "nowhere"},
