@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax.numpy as jnp
-from flax import nnx
+if TYPE_CHECKING:
+    import jax.numpy as jnp
+    from flax import nnx
 
 
 class Source(NamedTuple):

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from tfjax.models import llama
 from tfjax.models.config import ConfigError
-from tfjax.models.family import Family
 
-FAMILIES: dict[str, Family[Any]] = {family.architecture: family for family in (llama.FAMILY,)}
+if TYPE_CHECKING:
+    from tfjax.models.family import Family
+
+FAMILIES: Mapping[str, str] = {
+    "LlamaForCausalLM": "tfjax.models.llama",
+}
+"""Architecture -> module whose FAMILY it is. Modules are imported on demand: asking what is served needs no jax."""
+
+
+def supported() -> str:
+    """The architectures, as messages name them."""
+    return ", ".join(sorted(FAMILIES))
 
 
 def family_for(architecture: str) -> Family[Any]:
     """Raises ConfigError naming the supported architectures."""
-    try:
-        return FAMILIES[architecture]
-    except KeyError:
-        supported = ", ".join(sorted(FAMILIES))
-        raise ConfigError(f"architecture {architecture!r} is not supported; supported are: {supported}") from None
+    if architecture not in FAMILIES:
+        raise ConfigError(f"architecture {architecture!r} is not supported; supported are: {supported()}")
+    family: Family[Any] = importlib.import_module(FAMILIES[architecture]).FAMILY
+    return family

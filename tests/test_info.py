@@ -30,6 +30,7 @@ def described(**changes: Any) -> dict[str, Any]:
         "path": "model",
         "format": "safetensors",
         "architecture": "LlamaForCausalLM",
+        "served": True,
         "config": config,
         "parameters": 88_000_000,
         "tensors": 2,
@@ -65,6 +66,10 @@ def test_lines_for_people() -> None:
     assert "attention        4 heads on 2 kv heads of 2" in text
     assert "memory bfloat16  weights 176 B; each stream 48 B a token, 3.0 KiB for a whole context" in text
     assert "context          not stated" in table(described(max_position_embeddings=None))
+    assert "served           yes\n" in text
+    assert "served           no, supported architectures are LlamaForCausalLM" in table(
+        {**described(), "served": False}
+    )
     assert "million, tied embeddings" in table(described(tie_word_embeddings=True))
 
 
@@ -91,6 +96,7 @@ def test_a_gguf_file_takes_5_s_the_first_time_and_1_s_after(smollm2_gguf: Path, 
     again = [run(str(smollm2_gguf), "--json", cache=tmp_path) for _ in range(2)]
     assert first.returncode == 0, first.stderr
     found = json.loads(first.stdout)
+    assert found["served"] is True
     assert (found["parameters"], found["config"]["num_hidden_layers"]) == (134_515_008, 30)
     assert all(done.stdout == first.stdout for done, _ in again)
     assert first_s < 5

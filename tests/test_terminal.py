@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import importlib
+import io
 import subprocess
 import sys
+import time
 
 import pytest
+from rich.console import Console
 
 from tfjax.checkpoints.errors import CheckpointError
 from tfjax.options import ConfigError
-from tfjax.terminal import EXPECTED, CommandError, PhaseLines, progress_on_stderr, run_command
+from tfjax.terminal import (
+    EXPECTED,
+    CommandError,
+    PhaseBar,
+    PhaseLines,
+    phase_bars,
+    progress_on_stderr,
+    run_command,
+)
 
 
 def ends_with(error: BaseException) -> int:
@@ -81,12 +92,51 @@ def test_phases_are_lines_with_their_seconds(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err.splitlines() == expected
 
 
+def test_a_phase_that_takes_no_time_says_none(capsys: pytest.CaptureFixture[str]) -> None:
+    times = iter([0.0, 0.04])
+    lines = PhaseLines(clock=lambda: next(times))
+    lines("ready", 1.0)
+    lines.close()
+    assert capsys.readouterr().err == "tfjax: ready\n"
+
+
 def test_progress_without_a_terminal_is_plain_and_ends_its_last_phase(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_on_stderr() as progress:
         progress("read", 0.0)
+        time.sleep(0.06)
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("tfjax: read\ntfjax: read took 0.")
+    assert captured.err == "tfjax: read\ntfjax: read took 0.1 s\n"
+
+
+def test_each_phase_of_the_bar_has_its_own_time() -> None:
+    bars = phase_bars(Console(file=io.StringIO(), width=80))
+    now = [0.0]
+    bars.get_time = lambda: now[0]  # type: ignore[method-assign]
+    show = PhaseBar(bars)
+    show("read", 0.5)
+    now[0] = 3.0
+    show("read", 1.0)
+    now[0] = 10.0
+    show("compile", 0.0)
+    now[0] = 14.0
+    show("compile", 0.5)
+    [task] = bars.tasks
+    assert (task.description, task.completed, task.finished_time, task.elapsed) == ("compile", 0.5, None, 4.0)
+
+
+def test_a_long_phase_leaves_bar_and_time_on_the_line() -> None:
+    output = io.StringIO()
+    console = Console(file=output, width=80)
+    bars = phase_bars(console)
+    show = PhaseBar(bars)
+    show("fetching " + "x" * 120 + "[/red]", 0.5)
+    console.print(bars.get_renderable())
+    [line] = output.getvalue().splitlines()
+    assert len(line) <= 80
+    assert line.startswith("fetching xxx")
+    assert "━" in line
+    assert line.rstrip().endswith("0:00:00")
 
 
 def test_progress_on_a_terminal_keeps_stdout_clean(

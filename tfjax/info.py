@@ -21,15 +21,20 @@ BYTES_PER_NUMBER = {"bfloat16": 2, "float32": 4}
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """What the checkpoint says of itself, and beside it `memory`: bytes by number format.
+    """What the checkpoint says of itself, beside it `memory`: bytes by number format, and `served`: known architecture.
 
     Raises:
         CheckpointError: the model cannot be used.
     """
     from tfjax.checkpoints.summary import summarize
+    from tfjax.models.registry import FAMILIES
 
     summary = summarize(path)
-    return {**summary, "memory": memory(summary["config"], summary["parameters"])}
+    return {
+        **summary,
+        "served": summary["architecture"] in FAMILIES,
+        "memory": memory(summary["config"], summary["parameters"]),
+    }
 
 
 def memory(config: Mapping[str, Any], parameters: int) -> dict[str, dict[str, int]]:
@@ -50,6 +55,8 @@ def _attention(config: Mapping[str, Any]) -> tuple[int, int, int]:
 
 def table(described: Mapping[str, Any]) -> str:
     """What `describe` found, in lines for people."""
+    from tfjax.models.registry import supported
+
     config = described["config"]
     heads, kv_heads, head_size = _attention(config)
     context = config.get("max_position_embeddings")
@@ -59,6 +66,7 @@ def table(described: Mapping[str, Any]) -> str:
         ("path", described["path"]),
         ("format", f"{described['format']}, {described['tensors']} tensors ({stored})"),
         ("architecture", described["architecture"]),
+        ("served", "yes" if described["served"] else f"no, supported architectures are {supported()}"),
         ("parameters", f"{described['parameters'] / 1e6:,.1f} million{tied}"),
         (
             "shape",

@@ -7,8 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from tfjax.options import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
 OK = 0
 FAILED = 1
@@ -67,7 +72,7 @@ def _is_expected(error: Exception) -> bool:
 
 
 class PhaseLines:
-    """Progress as one plain line per phase: its name when it starts, its seconds when it is over.
+    """Progress as plain lines: a phase's name when it starts, and its seconds when it is over, if it took any.
 
     Used as a callable (phase, fraction done).
     """
@@ -85,9 +90,39 @@ class PhaseLines:
 
     def close(self) -> None:
         """Ends the last phase."""
-        if self._phase is not None:
-            print(f"tfjax: {self._phase} took {self._clock() - self._since:.1f} s", file=sys.stderr, flush=True)
-            self._phase = None
+        if self._phase is None:
+            return
+        took_s = round(self._clock() - self._since, 1)
+        if took_s > 0:
+            print(f"tfjax: {self._phase} took {took_s:.1f} s", file=sys.stderr, flush=True)
+        self._phase = None
+
+
+class PhaseBar:
+    """Progress as a bar with the time of the phase that is shown. Used like PhaseLines."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._phase = "starting"
+        self._task = bars.add_task(self._phase, total=1.0)
+
+    def __call__(self, phase: str, fraction: float) -> None:
+        if phase != self._phase:
+            # Anew: a task that was complete keeps its time.
+            self._phase = phase
+            self._bars.reset(self._task, total=1.0, description=phase)
+        self._bars.update(self._task, completed=fraction)
+
+
+def phase_bars(console: Console) -> Progress:
+    """A line of phase, bar and time; a long phase is cut and leaves the others their place."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    text = TextColumn(
+        "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    )
+    return Progress(text, BarColumn(24), TimeElapsedColumn(), console=console, transient=True, expand=True)
 
 
 @contextmanager
@@ -101,9 +136,6 @@ def progress_on_stderr() -> Iterator[Callable[[str, float], None]]:
             lines.close()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("starting", total=1.0)
-        yield lambda phase, fraction: bars.update(task, description=phase, completed=fraction)
+    with phase_bars(Console(stderr=True)) as bars:
+        yield PhaseBar(bars)

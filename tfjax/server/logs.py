@@ -43,9 +43,20 @@ class JsonLines(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False, default=str)
 
 
+class Stderr(logging.Handler):
+    """Writes to what sys.stderr is at that moment: while a progress bar is shown, it is what prints above the bar."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001  (a log line never stops the server)
+            self.handleError(record)
+
+
 def configure_logging(log_format: str) -> None:
-    """Sends the server's log to stderr in `log_format` (text or json)."""
-    handler = logging.StreamHandler(sys.stderr)
+    """Sends the log of tfjax and uvicorn to stderr in `log_format` (text or json)."""
+    handler = Stderr()
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     for name in LOGGERS:
         logger = logging.getLogger(name)
