@@ -80,6 +80,7 @@ def test_the_subcommand_is_the_module() -> None:
         ([], "usage: tfjax"),
         (["sever"], "invalid choice: 'sever'"),
         (["serve", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
+        (["serve", "--parralel", "8"], "unrecognized arguments: --parralel (did you mean --parallel?)"),
         (["serve", "--port", "x"], "tfjax serve: error: --port: 'x' is not a whole number; give one from 0 to 65535"),
         (["serve", "--host", "0.0.0.0"], "tfjax serve: error: --host: '0.0.0.0' can be reached from other machines"),
         (["generate", "only-a-model"], "the following arguments are required: PROMPT"),

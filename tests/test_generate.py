@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import logging
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ from tfjax import generate, runtime
 from tfjax.config import ServeConfig
 from tfjax.engine.api import Finished, Generation, Sampling, Sink, Stats, Ticket, Tokens
 from tfjax.runtime import Runtime
+from tfjax.server import logs
 
 STATS = Stats(
     prompt_tokens=3,
@@ -73,17 +76,29 @@ class Engine:
         self.closed = True
 
 
+@contextmanager
+def unchanged_logging() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in logs.LOGGERS]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    yield
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
+
+
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     made = Engine()
 
     def load_engine(config: ServeConfig, progress: Any) -> Engine:
+        logging.getLogger("tfjax.engine.load").info("row invariance proved")
         made.config = config
         return made
 
     monkeypatch.setattr(runtime, "prepare_runtime", lambda: Runtime(None, {}, ()))
     monkeypatch.setitem(sys.modules, "tfjax.engine.load", SimpleNamespace(load_engine=load_engine))
-    yield made
+    with unchanged_logging():
+        yield made
     assert made.closed or made.config is None
 
 
@@ -91,9 +106,11 @@ def test_text_on_stdout_and_counts_on_stderr(engine: Engine, capsys: pytest.Capt
     assert generate.main(["model", "abc"]) == 0
     captured = capsys.readouterr()
     assert captured.out == "Hello\n"
-    assert captured.err == (
+    proof, summary = captured.err.splitlines()
+    assert proof.endswith(" INFO row invariance proved")
+    assert summary == (
         "3 prompt + 5 reply tokens, first after 10 ms, 100.0 tokens/s, 2 rounds, 3 of 4 drafts kept, seed 7, "
-        "sha256 abababababababab\n"
+        "sha256 abababababababab"
     )
 
 
@@ -172,6 +189,7 @@ def test_chat_without_a_template_says_so(engine: Engine, capsys: pytest.CaptureF
 def test_prompts_that_cannot_be_answered(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     assert generate.main(["model", ""]) == 1
     assert "the prompt is empty" in capsys.readouterr().err
+    assert engine.config is None, "the model was loaded first"
     assert generate.main(["model", "a" * 100]) == 1
     assert "the prompt has 100 tokens and the context holds 100" in capsys.readouterr().err
     assert generate.main(["model", "a" * 99]) == 0

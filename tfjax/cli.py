@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tfjax import __version__
+from tfjax.parsing import CommandParser
 
 COMMANDS = {
     "serve": "serve a model to any OpenAI client",
@@ -24,21 +25,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = importlib.import_module(f"tfjax.{words[0]}").main(words[1:])
         return code
     parser = _parser()
-    parser.parse_args(words)
+    parser.parse(words)
     parser.print_help(sys.stderr)
     return 2
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> CommandParser:
     width = max(map(len, COMMANDS))
     listing = "\n".join(f"  {name:{width}}  {text}" for name, text in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="tfjax",
         usage="tfjax [-h] [--version] COMMAND ...",
         description="An LLM server on JAX whose speculative decoding never changes the output.",
         epilog=f"commands:\n{listing}\n\n`tfjax COMMAND --help` explains a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"tfjax {__version__}")
     parser.add_argument("command", nargs="?", choices=COMMANDS, help=argparse.SUPPRESS, metavar="COMMAND")

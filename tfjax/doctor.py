@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -15,18 +14,18 @@ from pathlib import Path
 from tfjax import __version__
 from tfjax.findings import Finding
 from tfjax.jax_plugins import advise, installed_plugins, probe_devices
+from tfjax.parsing import CommandParser
 from tfjax.terminal import FAILED, OK, progress_on_stderr, run_command
 
 NAME = "tfjax doctor"
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> CommandParser:
     """The command line of `tfjax doctor`."""
-    result = argparse.ArgumentParser(
+    result = CommandParser(
         prog=NAME,
         description="Check versions, jax plugins, devices, caches, the default model and the arithmetic.",
         epilog="Exit code 1 when something would keep tfjax from working.",
-        allow_abbrev=False,
     )
     result.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     result.add_argument("--version", action="version", version=f"tfjax {__version__}")
@@ -35,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the findings and returns the exit code."""
-    arguments = parser().parse_args(argv)
+    arguments = parser().parse(argv)
     return run_command(NAME, lambda: _doctor(as_json=arguments.json))
 
 

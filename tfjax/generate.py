@@ -12,6 +12,7 @@ from tfjax import __version__
 from tfjax.config import ENGINE_SETTINGS, ServeConfig
 from tfjax.kinds import Integer, Number
 from tfjax.options import ConfigError, Kind, add_options
+from tfjax.parsing import CommandParser
 from tfjax.sources import resolve
 from tfjax.terminal import CANCELLED, FAILED, OK, CommandError, progress_on_stderr, run_command
 
@@ -33,13 +34,12 @@ SAMPLING: Mapping[str, tuple[Kind[int] | Kind[float], float, str]] = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> CommandParser:
     """The command line of `tfjax generate`."""
-    result = argparse.ArgumentParser(
+    result = CommandParser(
         prog=NAME,
         usage="tfjax generate MODEL PROMPT [flags]",
         description="Continue one prompt. The text goes to stdout as it comes, counts and times go to stderr.",
-        allow_abbrev=False,
     )
     result.add_argument("model", metavar="MODEL", help="directory of safetensors, GGUF file or hub id")
     result.add_argument("prompt", metavar="PROMPT", help="the text to continue; - reads it from stdin")
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Generates one reply and returns the exit code."""
-    arguments = parser().parse_args(argv)
+    arguments = parser().parse(argv)
     return run_command(NAME, lambda: _generate(arguments))
 
 
@@ -83,10 +83,14 @@ def _generate(arguments: argparse.Namespace) -> int:
     # As many lanes as the server has, so that both find the same compiled programs in the cache.
     config = resolve(ServeConfig, arguments, host="127.0.0.1", api_key=(), api_key_file=None)
     prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+    if not prompt and not _is_chat(arguments):
+        raise CommandError("the prompt is empty; give some text to continue")
 
     from tfjax.runtime import prepare_runtime
+    from tfjax.server.logs import configure_logging
 
     prepare_runtime()
+    configure_logging("text")
     from tfjax.engine.load import load_engine
 
     with progress_on_stderr() as progress:
@@ -125,7 +129,7 @@ def _request(engine: Engine, text: str, sampling: Mapping[str, float], *, draft:
 
     tokens = tuple(engine.tokenizer.encode(text))
     if not tokens:
-        raise CommandError("the prompt is empty and the model has no token to start with; give some text")
+        raise CommandError("the prompt has no tokens; give some text to continue")
     room = engine.context - len(tokens)
     if room < 1:
         raise CommandError(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tfjax import __version__
+from tfjax.parsing import CommandParser
 from tfjax.terminal import OK, run_command
 
 NAME = "tfjax info"
@@ -93,12 +94,11 @@ def size_text(size: float) -> str:
     return f"{size:.1f} TiB"
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> CommandParser:
     """The command line of `tfjax info`."""
-    result = argparse.ArgumentParser(
+    result = CommandParser(
         prog=NAME,
         description="What a model is, how many parameters it has and what memory it takes. Downloads nothing.",
-        allow_abbrev=False,
     )
     result.add_argument(
         "model",
@@ -113,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the summary and returns the exit code."""
-    arguments = parser().parse_args(argv)
+    arguments = parser().parse(argv)
     return run_command(NAME, lambda: _info(arguments))
 
 

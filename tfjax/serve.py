@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tfjax import __version__
 from tfjax.config import ServeConfig
 from tfjax.options import add_options
+from tfjax.parsing import CommandParser
 from tfjax.sources import resolve, unknown_variables
 from tfjax.terminal import run_command
 
@@ -24,13 +25,12 @@ default. Exit codes: 0 stopped as asked, 1 failed, 2 wrong usage, 130 cancelled.
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> CommandParser:
     """The command line of `tfjax serve`."""
-    result = argparse.ArgumentParser(
+    result = CommandParser(
         prog=NAME,
         description="Serve a language model to any OpenAI client, with drafts that never change the output.",
         epilog=EPILOG,
-        allow_abbrev=False,
     )
     add_options(result, ServeConfig)
     result.add_argument("--version", action="version", version=f"tfjax {__version__}")
@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the server until it is stopped and returns the exit code."""
-    arguments = parser().parse_args(argv)
+    arguments = parser().parse(argv)
     return run_command(NAME, lambda: _serve(arguments))
 
 

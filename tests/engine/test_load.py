@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from tests.engine.scripted_step import VOCAB, Fault, ScriptedStep
 from tests.models.tiny import TINY, random_llama
 from tfjax.engine import load
+from tfjax.engine.buckets import single_bucket_plan
 from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.weights import LoadedModel
 from tfjax.models.llama import FAMILY
@@ -20,6 +23,7 @@ class StubBackend:
     """What start_backend needs of a TargetBackend, on a scripted step."""
 
     fault: Fault | None = None
+    widths: tuple[int, ...] = ()
 
     def __init__(self, model: Any, step: Any, plan: Any, memory: MemoryPlan):
         self.step = ScriptedStep(memory.lanes, memory.pages, self.fault)
@@ -51,23 +55,57 @@ def by_company(forward: Any, hidden: Any, logits: Any) -> None:
         logits += 0.25
 
 
-def test_a_row_invariant_backend_gets_its_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_invariant_backend_gets_its_buckets(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     backend, report, phases = started(monkeypatch)
     assert (report.passed, report.arithmetic) == (True, "row-invariant")
     assert len(backend.plan.verify) > 1
     assert "compiling" in phases
     assert backend.warm
     assert any("proving" in phase for phase in phases)
+    assert f"compiling {len(backend.plan.all)} programs; the first start takes a minute or two" in caplog.text
+    proved = f"{report.rows_compared} rows in {len(report.arrangements)} arrangements have equal bits"
+    widths = len(backend.plan.verify)
+    assert f"row invariance proved: {proved} (row-invariant arithmetic, {widths} widths)" in caplog.text
 
 
 def test_one_that_is_not_gets_a_single_bucket(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     backend, report, phases = started(monkeypatch, by_shape)
     assert (report.passed, report.arithmetic) == (True, "single-bucket")
     assert len(backend.plan.all) == 1
     assert sum("proving" in phase for phase in phases) == 2
     assert "bucket of 16 rows" in caplog.text
+    assert "(single-bucket arithmetic, every forward computes 64 rows, because row-invariant: bucket of" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("cache", "words"), [("/cache/jax", "read them from /cache/jax"), (None, "there is no compile cache")]
+)
+def test_compiling_says_where_the_programs_are_kept(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, cache: str | None, words: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(load, "jax", SimpleNamespace(config=SimpleNamespace(jax_compilation_cache_dir=cache)))
+    backend: Any = StubBackend(None, None, single_bucket_plan(), MEMORY)
+    load.compile_buckets(backend, lambda phase, share: None)
+    assert words in caplog.text
+
+
+@pytest.mark.parametrize(("is_new", "words"), [(True, "measured now"), (False, "kept from an earlier start")])
+def test_window_times_say_whether_they_are_new(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_new: bool, words: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(load, "cached", lambda *_: ({2: 1.0, 64: 23.14}, is_new))
+    backend: Any = StubBackend(None, None, single_bucket_plan(), MEMORY)
+    checkpoint: Any = SimpleNamespace(config={})
+    assert load.time_widths(backend, checkpoint, lambda phase, share: None)[64] == 23.14
+    assert f"a forward takes 1.0 ms for 2 rows, 23.1 ms for 64 rows ({words})" in caplog.text
 
 
 def test_one_that_is_exact_in_no_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

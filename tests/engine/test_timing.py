@@ -55,7 +55,9 @@ def ask(directory: Path, key: list[str] = KEY, widths: tuple[int, ...] = (2, 4))
         calls.append(1)
         return dict(TABLE)
 
-    return cached(directory, key, widths, measure_now), len(calls)
+    table, is_new = cached(directory, key, widths, measure_now)
+    assert is_new == bool(calls)
+    return table, len(calls)
 
 
 def test_a_table_is_measured_once(tmp_path: Path) -> None:

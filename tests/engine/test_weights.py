@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tests.models.tiny import ODD_HEADS, TINY
 from tests.row_invariance import bits
 from tfjax.checkpoints import Checkpoint, CheckpointError
+from tfjax.engine.memory import DoesNotFit
 from tfjax.engine.weights import check_tensors, load_model
 from tfjax.models.config import ConfigError
 from tfjax.models.llama import LlamaConfig, sources
@@ -37,6 +38,13 @@ class Tensors:
 
     def read(self, name: str) -> NDArray[Any]:
         return self.arrays[name]
+
+
+class Unread(Tensors):
+    """Tensors that must not be read."""
+
+    def read(self, name: str) -> NDArray[Any]:
+        raise AssertionError(f"{name} is read")
 
 
 def checkpoint_of(config: LlamaConfig, tensors: Any) -> Checkpoint:
@@ -169,3 +177,9 @@ def test_an_unknown_architecture_is_refused() -> None:
 
 def test_the_check_alone_accepts_what_fits() -> None:
     check_tensors(checkpoint_of(TINY, Tensors(TINY)), sources(TINY))
+
+
+def test_more_context_than_the_model_has_is_refused_before_weights_are_read() -> None:
+    checkpoint = checkpoint_of(TINY, Unread(TINY))
+    with pytest.raises(DoesNotFit, match=f"--context {TINY.context + 1} .*{TINY.context}"):
+        load_model(checkpoint, "float32", lambda phase, share: None, context=TINY.context + 1)

@@ -6,7 +6,7 @@ import importlib.metadata
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +21,7 @@ from tfjax.checkpoints import Checkpoint, open_checkpoint
 from tfjax.checkpoints.cache import cache_home
 from tfjax.checkpoints.resolve import resolve_model
 from tfjax.config import ServeConfig
-from tfjax.engine.buckets import row_invariant_plan, single_bucket_plan
+from tfjax.engine.buckets import Plan, row_invariant_plan, single_bucket_plan
 from tfjax.engine.compiles import compiles
 from tfjax.engine.engine import Engine, Served
 from tfjax.engine.least_rows import find_least_rows
@@ -59,7 +59,7 @@ def load_engine(config: ServeConfig, progress: Progress) -> Engine:
     checkpoint = open_checkpoint(path)
     progress("reading the tokenizer", 0.0)
     tokenizer = load_tokenizer(checkpoint)
-    model = load_model(checkpoint, config.dtype, progress)
+    model = load_model(checkpoint, config.dtype, progress, config.context)
     memory = fit_memory(model, asked=config.context, lanes=config.parallel)
     backend, report = start_backend(model, memory, progress)
     backend.window_ms = time_widths(backend, checkpoint, progress)
@@ -119,6 +119,7 @@ def start_backend(model: LoadedModel, memory: MemoryPlan, progress: Progress) ->
         progress(f"proving row invariance ({plan.arithmetic})", 0.0)
         report, backend.state = probe(backend.step, plan, memory, backend.vocab, backend.state)
         if report.passed:
+            log.info("%s", outcome(plan, report, refused))
             return backend, report
         refused.append(f"{plan.arithmetic}: {report.difference}")
         log.warning("%s arithmetic is not exact here: %s", plan.arithmetic, report.difference)
@@ -129,9 +130,22 @@ def start_backend(model: LoadedModel, memory: MemoryPlan, progress: Progress) ->
     )
 
 
+def outcome(plan: Plan, report: ProbeReport, refused: Sequence[str]) -> str:
+    """What was proved, and where every forward has one shape, what that costs and why it is so."""
+    proved = f"{report.rows_compared} rows in {len(report.arrangements)} arrangements have equal bits"
+    if plan.arithmetic == single_bucket_plan().arithmetic:
+        how = f"every forward computes {plan.verify[-1].rows} rows, because {'; '.join(refused)}"
+    else:
+        how = f"{len(plan.verify)} widths"
+    return f"row invariance proved: {proved} ({plan.arithmetic} arithmetic, {how})"
+
+
 def compile_buckets(backend: TargetBackend, progress: Progress) -> None:
     """Compile every bucket; XLA runs outside Python's lock, so several at once."""
     buckets = backend.plan.all
+    cache = jax.config.jax_compilation_cache_dir
+    later = f"later ones read them from {cache}" if cache else "so does every later one, for there is no compile cache"
+    log.info("compiling %d programs; the first start takes a minute or two, %s", len(buckets), later)
     progress("compiling", 0.0)
     with ThreadPoolExecutor(max_workers=min(len(buckets), os.cpu_count() or 1)) as pool:
         jobs = [pool.submit(backend.step.compile, bucket, backend.state, backend.page_table) for bucket in buckets]
@@ -162,8 +176,9 @@ def time_widths(backend: TargetBackend, checkpoint: Checkpoint, progress: Progre
         repr(backend.state.cache[0].keys.dtype),
         str(backend.plan),
     ]
-    table = cached(cache_home() / "timings", key, backend.widths, lambda: measure(backend.widths, run))
-    log.info("window ms by width: %s", ", ".join(f"{width} {ms:.1f}" for width, ms in table.items()))
+    table, is_new = cached(cache_home() / "timings", key, backend.widths, lambda: measure(backend.widths, run))
+    times = ", ".join(f"{ms:.1f} ms for {width} rows" for width, ms in table.items())
+    log.info("a forward takes %s (%s)", times, "measured now" if is_new else "kept from an earlier start")
     return table
 
 

@@ -61,6 +61,19 @@ def host_memory(cgroup: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
         return machine  # no container, or no limit ("max")
 
 
+def check_context(asked: int | None, model_context: int) -> None:
+    """Refuse a --context over the model's.
+
+    Raises:
+        DoesNotFit: naming both.
+    """
+    if asked is not None and asked > model_context:
+        raise DoesNotFit(
+            f"--context {asked} is more than the {model_context} positions that the model was trained for; "
+            f"give at most {model_context}"
+        )
+
+
 def plan_memory(
     *,
     model_context: int,
@@ -82,11 +95,7 @@ def plan_memory(
     Raises:
         DoesNotFit: an asked context over the model's, or one that does not fit, or nothing fits.
     """
-    if asked is not None and asked > model_context:
-        raise DoesNotFit(
-            f"--context {asked} is more than the {model_context} positions that the model was trained for; "
-            f"give at most {model_context}"
-        )
+    check_context(asked, model_context)
     left = budget_bytes - weight_bytes - (lanes + 1) * bytes_per_lane
     fits = max(0, left // (lanes * bytes_per_position) - PAGE_ROWS) // BLOCK_KEYS * BLOCK_KEYS
     wanted = asked or model_context

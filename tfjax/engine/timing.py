@@ -42,16 +42,16 @@ def _fastest_ms(run: Callable[[int], None], width: int) -> float:
 
 def cached(
     directory: Path, key: Sequence[str], widths: Sequence[int], measure_now: Callable[[], dict[int, float]]
-) -> dict[int, float]:
+) -> tuple[dict[int, float], bool]:
     """The table measured earlier for the same key (device, model shape, code version), else a new one, which is kept.
 
-    A bad or unwritable file only costs a new measurement.
+    The second value tells whether it was measured now. A bad or unwritable file only costs a new measurement.
     """
     file = directory / f"window-ms-{hashlib.sha256(json.dumps(list(key)).encode()).hexdigest()[:16]}.json"
     try:
         stored = {int(width): float(ms) for width, ms in json.loads(file.read_text()).items()}
         if sorted(stored) == sorted(widths) and all(0 < ms < math.inf for ms in stored.values()):
-            return stored
+            return stored, False
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         pass
     table = measure_now()
@@ -62,4 +62,4 @@ def cached(
         partial.replace(file)
     except OSError as error:
         log.warning("window times are not kept: %s", error)
-    return table
+    return table, True

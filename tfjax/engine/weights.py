@@ -14,6 +14,7 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from tfjax.checkpoints import Checkpoint, CheckpointError, TensorSource
+from tfjax.engine.memory import check_context
 from tfjax.models.family import Family, Source
 from tfjax.models.registry import family_for
 
@@ -41,15 +42,17 @@ class LoadedModel:
     dtype: Any
 
 
-def load_model(checkpoint: Checkpoint, dtype: str, progress: Progress) -> LoadedModel:
-    """Check every tensor's shape against the config, then read.
+def load_model(checkpoint: Checkpoint, dtype: str, progress: Progress, context: int | None = None) -> LoadedModel:
+    """Check the asked context and every tensor's shape against the config, then read.
 
     Raises:
         ConfigError: a config that cannot be honoured.
+        DoesNotFit: more context than the model was trained for.
         CheckpointError: a tensor that is missing, superfluous or of another shape.
     """
     family = family_for(checkpoint.architecture)
     config = family.config_from_hf(checkpoint.config)
+    check_context(context, config.context)
     sources = family.sources(config)
     check_tensors(checkpoint, sources)
     kind = DTYPES[dtype]
