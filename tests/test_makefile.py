@@ -22,7 +22,7 @@ for word; do
     line="$line${line:+ }$word"
 done
 echo "$line" >> "$FAKE_LOG"
-case "$*" in *"${FAKE_FAIL:-nothing fails}"*) exit 1 ;; esac
+case "$*" in *"${FAKE_FAIL:-nothing fails}"*) echo "${FAKE_SAY:-}" >&2; exit 1 ;; esac
 exit 0
 """
 OUTER = """#!/bin/sh
@@ -48,9 +48,11 @@ class Clone:
 
     path: Path
 
-    def make(self, *words: str, fail: str = "", path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def make(
+        self, *words: str, fail: str = "", say: str = "", path: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-        for name in ("PORT", "MODEL", "ARGS"):
+        for name in ("PORT", "MODEL", "ARGS", "EXTRAS"):
             environ.pop(name, None)
         environ |= {
             "PYTHON": str(self.path.parent / "outer"),
@@ -59,7 +61,7 @@ class Clone:
             "HOME": str(self.path.parent),
         }
         if fail:
-            environ["FAKE_FAIL"] = fail
+            environ |= {"FAKE_FAIL": fail, "FAKE_SAY": say}
         return subprocess.run(
             ["make", *words],
             cwd=path or self.path,
@@ -83,7 +85,7 @@ def clone(tmp_path: Path) -> Clone:
         pytest.skip("make is not installed")
     target = tmp_path / "clone"
     (target / "scripts").mkdir(parents=True)
-    for name in ("Makefile", "pyproject.toml", "constraints.txt", "scripts/find_python.sh"):
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "scripts/find_python.sh", "scripts/install.sh"):
         shutil.copy(ROOT / name, target / name)
     for name, text in (("inner", INNER), ("outer", OUTER)):
         (tmp_path / name).write_text(text)
@@ -141,6 +143,46 @@ def test_an_install_that_failed_is_done_again(clone: Clone, step: str) -> None:
     assert any(step in line for line in clone.steps())
 
 
+@pytest.mark.parametrize(
+    ("say", "end"),
+    [
+        ("WARNING: Retrying after connection broken by 'NewConnectionError('[Errno 101]')'", "no network"),
+        ("WARNING: NameResolutionError: Failed to resolve 'index.example'", "no network"),
+        ("ERROR: no space left on device", "for the reason above"),
+    ],
+)
+def test_an_install_that_failed_says_why_and_that_make_goes_on(clone: Clone, say: str, end: str) -> None:
+    done = clone.make("serve", fail="-e .", say=say)
+    assert done.returncode != 0
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    assert lines[-2] == say
+    assert end in lines[-1]
+    assert "run make again" in lines[-1]
+    assert not (clone.path / ".venv" / ".serve").exists()
+
+
+@pytest.mark.parametrize("extra", ["gpu", "apple"])
+def test_an_extra_is_installed_once_and_pinned(clone: Clone, extra: str) -> None:
+    step = f"{INSTALL} -c constraints.txt --no-build-isolation -e .[{extra}]"
+    assert clone.make("serve", f"EXTRAS={extra}").returncode == 0
+    assert clone.steps() == [*SERVE_STEPS, step, "-m tfjax.serve"]
+    assert clone.make("serve", f"EXTRAS={extra}").returncode == 0
+    assert clone.make("serve").returncode == 0
+    assert clone.steps() == ["-m tfjax.serve"] * 2
+
+
+def test_both_extras(clone: Clone) -> None:
+    assert clone.make("serve", "EXTRAS=gpu apple").returncode == 0
+    assert [step.split()[-1] for step in clone.steps()[4:]] == [".[gpu]", ".[apple]", "tfjax.serve"]
+
+
+def test_an_unknown_extra_is_refused(clone: Clone) -> None:
+    done = clone.make("serve", "EXTRAS=gqu")
+    assert done.returncode != 0
+    assert "EXTRAS=gqu is not known; give one or more of: gpu apple" in done.stderr
+    assert clone.steps() == []
+
+
 def test_a_new_pin_installs_again(clone: Clone) -> None:
     clone.make("setup")
     clone.steps()
@@ -177,6 +219,8 @@ def test_help_needs_nothing(clone: Clone) -> None:
     assert done.returncode == 0
     for target in ("serve", "test", "setup", "lint", "check", "soak", "clean"):
         assert f"make {target}" in done.stdout
+    for words in ("EXTRAS=gpu", "EXTRAS=apple", "`make clean` first"):
+        assert words in done.stdout
     assert clone.steps() == []
     assert not (clone.path / ".venv").exists()
 

@@ -9,6 +9,7 @@ import pytest
 from tests.engine.scripted_engine import WAIT_S, Gate, Receiver, expected, generation, opened
 from tests.stubs import VOCAB, ScriptedBackend, hashed
 from tfjax.engine.api import EngineStopped, Event, QueueFull
+from tfjax.server.metrics import ENGINE_HELP
 
 
 def ended(receiver: Receiver) -> tuple[str, str | None]:
@@ -255,6 +256,7 @@ def test_status_and_metrics_of_an_idle_engine() -> None:
     assert (status.running, status.waiting, status.stalled_s) == (0, 0, 0.0)
     assert metrics["rounds_total"] > before
     assert (metrics["lanes_active"], metrics["kv_cache_usage_perc"]) == (0, 0)
+    assert set(metrics) <= set(ENGINE_HELP), "/metrics has no words for it"
 
 
 def test_a_stall_shows() -> None:

@@ -6,7 +6,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.helpers import COMPLETIONS
-from tfjax.server.metrics import ALIASED
+from tfjax.server.metrics import ALIASED, ENGINE_HELP
 
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -71,3 +71,18 @@ async def test_refusals_are_counted(client: httpx.AsyncClient) -> None:
     reply = await client.post(COMPLETIONS, json={"prompt": ["hi"] * 16, "n": 4})
     assert reply.status_code == 503
     assert one(await scrape(client), "tfjax:rejected_total", reason="queue_full") == 1
+
+
+async def test_each_has_words_of_its_own(client: httpx.AsyncClient) -> None:
+    await client.post(COMPLETIONS, json={"prompt": "hi"})
+    lines = (await client.get("/metrics")).text.splitlines()
+    said = dict(line.split(" ", 3)[2:] for line in lines if line.startswith("# HELP tfjax:"))
+    assert len(said) > 15
+    assert len(set(said.values())) == len(said)
+    for name, text in said.items():
+        assert len(text.split()) >= 3, f"{name}: {text}"
+
+
+def test_every_counter_of_the_engine_has_words() -> None:
+    counted = {"rounds_total", "lanes_active", "kv_cache_usage_perc", "compiles_total"}
+    assert set(ENGINE_HELP) == counted | {"num_requests_running", "num_requests_waiting"}

@@ -29,6 +29,7 @@ def test_the_curl_line_can_be_pasted(make_engine: MakeEngine, host: str, url: st
     words = shlex.split(lines[2].removeprefix("try:"))
     assert words[:2] == ["curl", url + "/chat/completions"]
     assert json.loads(words[-1])["messages"]
+    assert json.loads(words[-1])["temperature"] == 0, "the example gives the same text each time"
 
 
 def test_with_a_key_and_without_a_template(make_engine: MakeEngine) -> None:

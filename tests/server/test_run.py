@@ -122,6 +122,7 @@ def test_ready_lines_and_a_quiet_end(start: Any) -> None:
         assert part in line
     server.signal(signal.SIGTERM)
     assert server.exit_code() == 0
+    assert server.err[-1] == "tfjax: stopped\n"
     assert "secret words" not in "".join(server.err)
     assert "Traceback" not in "".join(server.err)
 
@@ -131,7 +132,7 @@ def test_a_drain_lets_running_replies_finish_and_refuses_new_ones(start: Any) ->
     stream = Stream(server.url, max_tokens=200)
     assert stream.begun.wait(10)
     server.signal()
-    server.wait_for("1 replies may finish")
+    server.wait_for("1 reply may finish")
     assert httpx.get(server.url + "/health").json()["status"] == "draining"
     assert httpx.post(server.url + "/v1/completions", json={"prompt": "hi"}).status_code == 503
     stream.join(20)
@@ -158,7 +159,7 @@ def test_a_second_signal_stops_at_once_also_within_a_long_prompt(start: Any, pre
     while not httpx.get(server.url + "/health").json()["running"]:
         time.sleep(0.01)
     server.signal()
-    server.wait_for("1 replies may finish")
+    server.wait_for("1 reply may finish")
     started_s = time.monotonic()
     server.signal()
     assert server.exit_code() == 130
@@ -176,6 +177,7 @@ def test_loading_answers_health_and_stops_on_a_signal(start: Any) -> None:
     server.signal()
     assert server.exit_code(5) == 130
     server.wait_for("stopped while loading")
+    assert server.err[-1] == "tfjax: stopped\n"
 
 
 @pytest.mark.slow
@@ -183,6 +185,7 @@ def test_a_failed_load_is_exit_code_1_with_its_message(start: Any) -> None:
     server = start(load_error="model.safetensors: truncated")
     assert server.exit_code() == 1
     server.wait_for("model.safetensors: truncated")
+    assert "tfjax: stopped\n" not in server.err
 
 
 @pytest.mark.slow
@@ -190,6 +193,7 @@ def test_a_failed_engine_ends_the_process_with_1(start: Any) -> None:
     server = start(fail_after_s=0)
     assert server.exit_code() == 1
     server.wait_for("the engine has failed: device lost")
+    assert "tfjax: stopped\n" not in server.err
 
 
 @pytest.mark.slow
@@ -199,12 +203,15 @@ def test_json_logs(start: Any) -> None:
     entry = json.loads(server.wait_for(r"\{.*\"route\".*\}\n").group(0))
     assert (entry["key"], entry["status"], entry["out"]) == ("key-1", 200, 1)
     assert (entry["prompt_text"], entry["reply_text"]) == ("hi", "x")
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    assert json.loads(server.err[-1])["message"] == "stopped"
 
 
 def test_a_taken_port_names_port_and_remedy() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(OSError, match=rf"port {port} on 127\.0\.0\.1 is in use; .* --port N"):
+        with pytest.raises(OSError, match=rf"port {port} on 127\.0\.0\.1 is in use; .*--port N \(make serve PORT=N\)"):
             listen("127.0.0.1", port)
 
 

@@ -135,7 +135,7 @@ async def test_null_means_default(client: httpx.AsyncClient, route: str) -> None
         ("max_tokens", 0, "max_tokens"),
         ("logprobs", 21, "logprobs"),
         ("temperature", 100.5, "temperature"),
-        ("top_p", 0, "top_p"),
+        ("top_p", -0.01, "top_p"),
         ("top_p", 1.01, "top_p"),
         ("min_p", 1.01, "min_p"),
         ("repetition_penalty", 0, "repetition_penalty"),
@@ -150,7 +150,9 @@ async def test_bounds_and_items(client: httpx.AsyncClient, field: str, value: ob
     assert error_of(reply)["param"] == param
 
 
-@pytest.mark.parametrize("edge", [{"temperature": 0}, {"temperature": 2}, {"top_p": 1}, {"n": 16}, {"seed": 2**63 - 1}])
+@pytest.mark.parametrize(
+    "edge", [{"temperature": 0}, {"temperature": 2}, {"top_p": 0}, {"top_p": 1}, {"n": 16}, {"seed": 2**63 - 1}]
+)
 async def test_edges_that_fit(client: httpx.AsyncClient, edge: dict[str, Any]) -> None:
     assert (await client.post(COMPLETIONS, json=BASE[COMPLETIONS] | edge)).status_code in (200, 503)
 

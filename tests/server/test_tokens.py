@@ -30,8 +30,22 @@ async def test_messages(client: httpx.AsyncClient) -> None:
     assert tokens == ByteTokenizer().encode("<|im_start|>user\na<|im_end|>\n")
 
 
+async def test_content_is_the_prompt(client: httpx.AsyncClient) -> None:
+    for text in ("é<|im_start|>", ""):
+        replies = [await client.post("/tokenize", json={name: text}) for name in ("prompt", "content")]
+        assert replies[0].status_code == 200
+        assert replies[0].json() == replies[1].json()
+        assert "X-Tfjax-Ignored" not in replies[1].headers
+
+
 async def test_both_or_neither(client: httpx.AsyncClient) -> None:
-    for ask in ({}, {"prompt": "a", "messages": [{"role": "user", "content": "a"}]}):
+    messages = [{"role": "user", "content": "a"}]
+    for ask in (
+        {},
+        {"prompt": "a", "messages": messages},
+        {"content": "a", "messages": messages},
+        {"prompt": "a", "content": "a"},
+    ):
         assert error_of(await client.post("/tokenize", json=ask))["param"] == "prompt"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -38,6 +38,17 @@ _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.
 _TOKEN_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
+ENGINE_HELP: Mapping[str, str] = {
+    "compiles_total": "programs compiled or read from the compile cache since the start; none are added while serving",
+    "kv_cache_usage_perc": "share of the cache's pages that requests hold, 0 to 1",
+    "lanes_active": "streams generated at this moment",
+    "num_requests_running": "requests that are generated at this moment",
+    "num_requests_waiting": "requests that wait for a free lane",
+    "rounds_total": "forwards since the start that gave tokens to streams; forwards of prompts are not among them",
+}
+"""What each of the engine's counters counts."""
+
+
 class _EngineGauges(Collector):
     """The engine's own counters, read when they are asked for."""
 
@@ -53,7 +64,7 @@ class _EngineGauges(Collector):
         values |= {"num_requests_running": status.running, "num_requests_waiting": status.waiting}
         for name, value in sorted(values.items()):
             family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-            metric = family(OWN + name, f"{name.replace('_', ' ')}, as the engine counts it", labels=("model_name",))
+            metric = family(OWN + name, ENGINE_HELP.get(name, "as the engine counts it"), labels=("model_name",))
             metric.add_metric((engine.model_id,), value)
             yield metric
 
@@ -109,20 +120,20 @@ class ServerMetrics:
         def histogram(name: str, text: str, buckets: tuple[float, ...] = _LATENCY_S) -> Histogram:
             return Histogram(OWN + name, text, model, registry=source, buckets=buckets)
 
-        self._prompt = counter("prompt_tokens", "prompt tokens of finished replies")
-        self._generated = counter("generation_tokens", "generated tokens")
-        self._success = counter("request_success", "finished replies", "finished_reason")
-        self._ttft = histogram("time_to_first_token_seconds", "from arrival to the first token")
-        self._itl = histogram("inter_token_latency_seconds", "between tokens of one reply", _TOKEN_S)
-        self._e2e = histogram("e2e_request_latency_seconds", "from arrival to the last token")
-        self._queue = histogram("request_queue_time_seconds", "waiting for a lane")
-        self._prefill = histogram("request_prefill_time_seconds", "reading the prompt")
-        self._decode = histogram("request_decode_time_seconds", "from the first token to the last")
-        self._drafts = counter("spec_decode_num_drafts", "rounds that verified drafts")
-        self._drafted = counter("spec_decode_num_draft_tokens", "drafts verified")
-        self._accepted = counter("spec_decode_num_accepted_tokens", "drafts kept and emitted")
+        self._prompt = counter("prompt_tokens", "tokens of the prompts of finished replies")
+        self._generated = counter("generation_tokens", "tokens generated, those of unfinished replies included")
+        self._success = counter("request_success", "replies that ended, by the reason of their end", "finished_reason")
+        self._ttft = histogram("time_to_first_token_seconds", "seconds from a request's arrival to its first token")
+        self._itl = histogram("inter_token_latency_seconds", "seconds between two tokens of one reply", _TOKEN_S)
+        self._e2e = histogram("e2e_request_latency_seconds", "seconds from a request's arrival to its last token")
+        self._queue = histogram("request_queue_time_seconds", "seconds that a request waited for a free lane")
+        self._prefill = histogram("request_prefill_time_seconds", "seconds from a free lane to the first token")
+        self._decode = histogram("request_decode_time_seconds", "seconds from the first token of a reply to its last")
+        self._drafts = counter("spec_decode_num_drafts", "rounds of a stream that verified drafts")
+        self._drafted = counter("spec_decode_num_draft_tokens", "draft tokens verified")
+        self._accepted = counter("spec_decode_num_accepted_tokens", "draft tokens kept and emitted")
         self._accepted_at = counter(
-            "spec_decode_num_accepted_tokens_per_pos", "drafts kept and emitted, by place in the draft", "position"
+            "spec_decode_num_accepted_tokens_per_pos", "draft tokens kept, by place in the draft", "position"
         )
         self._gone = counter("client_disconnections", "clients that left before their reply was complete")
         self._rejected = counter("rejected", "requests refused before generation", "reason")

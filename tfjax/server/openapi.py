@@ -23,10 +23,12 @@ ERRORS = {
     "500": "The server failed; its log says why.",
     "503": "Loading, stopping, or too many requests; try again after `Retry-After`.",
 }
+PLAIN = ("/", "/metrics")
 GENERATING = ("/v1/completions", "/v1/chat/completions")
 
 # route, method, request, reply, summary
 OPERATIONS: tuple[tuple[str, str, type[Struct] | None, type[Struct] | None, str], ...] = (
+    ("/", "get", None, None, "One line that says where the routes are described."),
     ("/health", "get", None, replies.Health, "Whether requests are served."),
     ("/health/ready", "get", None, replies.Health, "The same, under the name that orchestrators use."),
     ("/v1/models", "get", None, replies.ModelList, "The names of the served model."),
@@ -84,7 +86,7 @@ def _operation(
 
 def _content(route: str, reply: type[Struct] | None) -> dict[str, Any]:
     if reply is None:
-        return {"text/plain": {}} if route == "/metrics" else {"application/json": {"schema": {"type": "object"}}}
+        return {"text/plain": {}} if route in PLAIN else {"application/json": {"schema": {"type": "object"}}}
     content = _json(reply)
     if route in GENERATING:
         content["text/event-stream"] = {"schema": _event("ChatChunk" if reply is replies.ChatReply else "TextReply")}

@@ -16,11 +16,12 @@ def ready_lines(config: ServeConfig, port: int, model: Model) -> list[str]:
     base_url = f"http://{host}:{port}/v1"
     key = " -H 'Authorization: Bearer YOUR_KEY'" if config.api_key or config.api_key_file else ""
     if model.templates is not None:
-        route, ask = "chat/completions", {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 64}
+        route, asked = "chat/completions", {"messages": [{"role": "user", "content": "Hello!"}]}
     else:
-        route, ask = "completions", {"prompt": "Once upon a time", "max_tokens": 64}
+        route, asked = "completions", {"prompt": "Once upon a time"}
+    body = json.dumps({**asked, "max_tokens": 64, "temperature": 0})
     return [
         f"ready: base_url {base_url}",
         f"model: {model.names[0]}",
-        f"try:   curl {base_url}/{route} -H 'Content-Type: application/json'{key} -d '{json.dumps(ask)}'",
+        f"try:   curl {base_url}/{route} -H 'Content-Type: application/json'{key} -d '{body}'",
     ]

@@ -28,6 +28,7 @@ from tfjax.server.tokens import detokenize, tokenize
 
 BODY_TIMEOUT_S = 60.0
 JSON = "application/json"
+ROOT_TEXT = "tfjax: an OpenAI-compatible API under /v1; /openapi.json describes all routes, /health says the state.\n"
 
 
 def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -42,6 +43,7 @@ class Routes:
 
     def all(self) -> list[Route]:
         return [
+            Route("/", self.root, methods=["GET"]),
             Route("/health", self.health, methods=["GET"]),
             Route("/health/ready", self.health, methods=["GET"]),
             Route("/v1/models", self.models, methods=["GET"]),
@@ -54,6 +56,9 @@ class Routes:
             Route("/metrics", self.metrics, methods=["GET"]),
             Route("/openapi.json", self.openapi, methods=["GET"]),
         ]
+
+    async def root(self, request: Request) -> Response:
+        return Response(ROOT_TEXT, 200, SECURITY_HEADERS, "text/plain; charset=utf-8")
 
     async def health(self, request: Request) -> Response:
         status, body = self._service.health()

@@ -60,12 +60,22 @@ def run_server(config: ServeConfig, load: Load) -> int:
             code, clean = runner.run(_Run(config, load, listener).run())
     finally:
         listener.close()
+    if code != FAILED:
+        # What started this process may print lines of its own about the signal, which look like a failure.
+        _say_stopped(config.log_format)
     if not clean:
         # A thread may sit in device code, where nothing ends it, and the interpreter's own exit would wait for it.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     return code
+
+
+def _say_stopped(log_format: str) -> None:
+    if log_format == "text":
+        print("tfjax: stopped", file=sys.stderr, flush=True)
+    else:
+        log.info("stopped")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -94,10 +104,17 @@ def listen(host: str, port: int) -> socket.socket:
 
 def _bind_message(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} on {host} is in use; stop the other server, or choose --port N (0 takes a free one)"
+        return (
+            f"port {port} on {host} is in use; stop the other server, or choose another with --port N "
+            "(make serve PORT=N); 0 takes a free one"
+        )
     if error.errno == errno.EACCES:
         return f"port {port} on {host} is not allowed for this user; choose --port 1024 or higher"
     return f"cannot listen on {host} port {port}: {error.strerror}"
+
+
+def _replies(count: int) -> str:
+    return "1 reply" if count == 1 else f"{count} replies"
 
 
 class _Stop:
@@ -203,13 +220,13 @@ class _Run:
         service.draining = True
         if service.in_flight:
             log.warning(
-                "stopping: %d replies may finish within %g s; a second signal stops at once",
-                service.in_flight,
+                "stopping: %s may finish within %g s; a second signal stops at once",
+                _replies(service.in_flight),
                 self._config.drain_s,
             )
             await _first(service.idle(self._config.drain_s), self._stop.now.wait(), monitor.failure.wait())
         if service.in_flight:
-            log.warning("cutting %d replies", service.in_flight)
+            log.warning("cutting %s", _replies(service.in_flight))
             service.cut()
             await service.idle(CUT_S)
 

@@ -22,7 +22,7 @@ TokenId = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 Choices = Annotated[int, Meta(ge=1, le=MAX_CHOICES)]
 Seed = Annotated[int, Meta(ge=0, le=MAX_SEED)]
 Temperature = Annotated[float, Meta(ge=0.0, le=MAX_TEMPERATURE)]
-TopP = Annotated[float, Meta(gt=0.0, le=1.0)]
+TopP = Annotated[float, Meta(ge=0.0, le=1.0)]
 MinP = Annotated[float, Meta(ge=0.0, le=1.0)]
 Penalty = Annotated[float, Meta(ge=-2.0, le=2.0)]
 RepetitionPenalty = Annotated[float, Meta(gt=0.0, le=100.0)]
@@ -95,10 +95,11 @@ class ChatRequest(SamplingFields, kw_only=True):
 
 
 class TokenizeRequest(Struct, kw_only=True):
-    """POST /tokenize, in vLLM's shape: either `prompt` or `messages`."""
+    """POST /tokenize, in vLLM's shape: either `prompt` or `messages`. `content` is llama.cpp's name of `prompt`."""
 
     model: ModelName | None = None
     prompt: str | None = None
+    content: str | None = None
     messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=MAX_MESSAGES)] | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None

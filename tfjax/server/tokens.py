@@ -20,10 +20,11 @@ def tokenize(body: bytes, model: Model) -> tuple[TokenizeReply, list[str]]:
     request = convert(raw, TokenizeRequest)
     model.checked_name(request.model)
     tokenizer = model.engine.tokenizer
-    if (request.prompt is None) == (request.messages is None):
-        raise bad_request("Give either 'prompt' or 'messages'.", "prompt")
-    if request.prompt is not None:
-        ids = tokenizer.encode(request.prompt, add_bos=None if request.add_special_tokens is not False else False)
+    text = request.content if request.prompt is None else request.prompt
+    if [request.prompt, request.content, request.messages].count(None) != 2:
+        raise bad_request("Give one of 'prompt' (or 'content', which is the same) and 'messages'.", "prompt")
+    if text is not None:
+        ids = tokenizer.encode(text, add_bos=None if request.add_special_tokens is not False else False)
     else:
         templates = chat_templates(model)
         variables, unread = checked_variables(request.chat_template_kwargs or {}, templates)
