@@ -145,8 +145,8 @@ def compile_buckets(backend: TargetBackend, progress: Progress) -> None:
     buckets = backend.plan.all
     cache = jax.config.jax_compilation_cache_dir
     later = f"later ones read them from {cache}" if cache else "so does every later one, for there is no compile cache"
-    log.info("compiling %d programs; the first start takes a minute or two, %s", len(buckets), later)
     progress("compiling", 0.0)
+    log.info("compiling %d programs; the first start takes a minute or two, %s", len(buckets), later)
     with ThreadPoolExecutor(max_workers=min(len(buckets), os.cpu_count() or 1)) as pool:
         jobs = [pool.submit(backend.step.compile, bucket, backend.state, backend.page_table) for bucket in buckets]
         for done, job in enumerate(as_completed(jobs), start=1):

@@ -15,6 +15,7 @@ def ready_lines(config: ServeConfig, port: int, model: Model) -> list[str]:
     host = _ANY.get(config.host, f"[{config.host}]" if ":" in config.host else config.host)
     base_url = f"http://{host}:{port}/v1"
     key = " -H 'Authorization: Bearer YOUR_KEY'" if config.api_key or config.api_key_file else ""
+    asked: dict[str, object]
     if model.templates is not None:
         route, asked = "chat/completions", {"messages": [{"role": "user", "content": "Hello!"}]}
     else:
