@@ -91,6 +91,38 @@ async def test_choices_get_seeds_that_count_up_for_each_prompt(
     assert body["usage"]["completion_tokens"] == 8
 
 
+async def test_seeds_of_further_choices_can_be_sent_back(client: httpx.AsyncClient) -> None:
+    ask = {"prompt": "hi", "n": 3, "seed": 2**63 - 2, "max_tokens": 1}
+    choices = (await client.post(COMPLETIONS, json=ask)).json()["choices"]
+    assert [choice["tfjax"]["seed"] for choice in choices] == [2**63 - 2, 2**63 - 1, 0]
+    for choice in choices:
+        reply = await client.post(COMPLETIONS, json={"prompt": "hi", "seed": choice["tfjax"]["seed"], "max_tokens": 1})
+        assert reply.status_code == 200
+
+
+class CountingTokenizer(ByteTokenizer):
+    encoded = 0
+
+    def encode(self, text: str, *, add_bos: bool | None = None, parse_special: bool = True) -> list[int]:
+        self.encoded += 1
+        return super().encode(text, add_bos=add_bos, parse_special=parse_special)
+
+
+@pytest.mark.parametrize("prompt", [["a"] * 33, [[97]] * 33])
+async def test_too_many_choices_are_refused_before_any_prompt_is_read(
+    make_client: MakeClient, make_engine: MakeEngine, prompt: object
+) -> None:
+    tokenizer = CountingTokenizer()
+    client = make_client(make_engine(tokenizer=tokenizer, parallel=64))
+    tokenizer.encoded = 0
+    error = error_of(await client.post(COMPLETIONS, json={"prompt": prompt, "n": 2}))
+    assert error["param"] == "prompt"
+    assert "33 prompts with n=2 are 66 choices; one request may ask for 64" in error["message"]
+    assert tokenizer.encoded == 0
+    ask = {"prompt": [97] * 65, "n": 2, "max_tokens": 1}
+    assert (await client.post(COMPLETIONS, json=ask)).status_code == 200
+
+
 async def test_without_a_seed_a_fresh_one_is_drawn_and_reported(client: httpx.AsyncClient) -> None:
     ask = {"prompt": "hi", "max_tokens": 1}
     seeds = {(await client.post(COMPLETIONS, json=ask)).json()["tfjax"]["seed"] for _ in range(3)}

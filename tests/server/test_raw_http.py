@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
@@ -205,3 +206,65 @@ def test_pipelined_requests_are_answered_in_order(server: LiveServer) -> None:
     data = server.raw(post(ASK) + b"GET /health HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n")
     assert data.count(b"HTTP/1.1 200") == 2
     assert data.index(b"text_completion") < data.index(b'"status":"ok"')
+
+
+@pytest.fixture
+def roomy(make_server: MakeServer, make_engine: MakeEngine) -> LiveServer:
+    """A server whose replies may be long."""
+    return make_server(make_engine(context=10**6))
+
+
+def deaf(server: LiveServer, data: bytes) -> socket.socket:
+    """A client with hardly any room for what it asks for."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(10)
+    connection.connect(("127.0.0.1", server.port))
+    connection.sendall(data)
+    return connection
+
+
+BIG = post(json.dumps({"tokens": [1] * 1_000_000}).encode(), path=b"/detokenize")
+SPEC = b"GET /openapi.json HTTP/1.1\r\n" + HOST + b"\r\n"
+
+
+@pytest.mark.parametrize("data", [BIG, BIG + post(b'{"prompt": "hi", "stream": true}'), SPEC * 300], ids=len)
+def test_replies_that_nobody_reads_end_their_connection(
+    roomy: LiveServer, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    monkeypatch.setattr(ServerProtocol, "stalled_s", 0.3)
+    with deaf(roomy, data):
+        wait_for(lambda: roomy.connections() == 1)
+        wait_for(lambda: roomy.connections() == 0)
+    roomy.wait_idle()
+    still_serves(roomy)
+
+
+@pytest.mark.parametrize("close", [b"", b"Connection: close\r\n"])
+def test_few_unread_bytes_end_their_connection_too(
+    server: LiveServer, monkeypatch: pytest.MonkeyPatch, close: bytes
+) -> None:
+    monkeypatch.setattr(ServerProtocol, "stalled_s", 0.3)
+    monkeypatch.setattr(ServerProtocol, "send_buffer_bytes", 4096)
+    with deaf(server, SPEC.replace(HOST, HOST + close)):
+        wait_for(lambda: server.connections() == 1)
+        wait_for(lambda: server.connections() == 0)
+
+
+@pytest.mark.parametrize(("least_bytes", "complete"), [(1, True), (10**6, False)])
+def test_a_slow_reader_gets_a_long_reply_unless_it_hardly_reads(
+    roomy: LiveServer, monkeypatch: pytest.MonkeyPatch, least_bytes: int, complete: bool
+) -> None:
+    monkeypatch.setattr(ServerProtocol, "stalled_s", 0.3)
+    monkeypatch.setattr(ServerProtocol, "stalled_bytes", least_bytes)
+    monkeypatch.setattr(ServerProtocol, "send_buffer_bytes", 64 * 1024)
+    ask = json.dumps({"tokens": [1] * 150_000}).encode()
+    started_s = time.monotonic()
+    with deaf(roomy, post(ask, b"Connection: close\r\n", path=b"/detokenize")) as connection:
+        data = b""
+        with contextlib.suppress(ConnectionError):
+            while part := connection.recv(65536):
+                data += part
+                time.sleep(0.005)
+    assert time.monotonic() - started_s > 0.3
+    assert (answer(data)[1].count(b"\\u0001") == 150_000) is complete

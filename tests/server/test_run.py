@@ -166,6 +166,50 @@ def test_a_second_signal_stops_at_once_also_within_a_long_prompt(start: Any, pre
     assert time.monotonic() - started_s < 5
 
 
+def post(path: str, ask: object) -> bytes:
+    body = json.dumps(ask).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    return head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def deaf_client(url: str) -> socket.socket:
+    """A client that asks for more than the kernel holds and for a stream behind it, and never reads."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+    connection.sendall(post("/detokenize", {"tokens": [1] * 1_000_000}))
+    connection.sendall(post("/v1/completions", {"prompt": "hi", "stream": True}))
+    return connection
+
+
+@pytest.mark.parametrize(("signals", "code"), [(1, 0), (2, 130)])
+def test_a_client_that_never_reads_does_not_hold_up_the_end(start: Any, signals: int, code: int) -> None:
+    server = start(round_s=0.01, settings={"drain_s": 0.2 if signals == 1 else 60})
+    with deaf_client(server.url):
+        while not httpx.get(server.url + "/health").json()["running"]:
+            time.sleep(0.01)
+        server.signal(signal.SIGTERM)
+        if signals == 2:
+            server.wait_for("1 reply may finish")
+            server.signal(signal.SIGTERM)
+        assert server.exit_code() == code
+    assert "Traceback" not in "".join(server.err)
+
+
+def test_half_a_body_at_the_end_is_one_line_in_the_log(start: Any) -> None:
+    server = start()
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as connection:
+        connection.sendall(post("/v1/completions", {"prompt": "hi"})[:-5])
+        httpx.get(server.url + "/health")
+        server.signal(signal.SIGTERM)
+        assert server.exit_code() == 0
+    lines = "".join(server.err).partition("tfjax: read")[2].splitlines()[1:]
+    assert [re.sub(r".*(route=.*) ms=.*", r"\1", line) for line in lines] == [
+        'route="POST /v1/completions" status=499',
+        "tfjax: stopped",
+    ], server.err
+
+
 def test_loading_answers_health_and_stops_on_a_signal(start: Any) -> None:
     port = free_port()
     server = start(load_s=60, settings={"port": port})

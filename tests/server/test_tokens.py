@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import httpx
+import pytest
 
 from tests.server.byte_tokenizer import BOS, IM_START, ByteTokenizer
 from tests.server.conftest import MakeClient, MakeEngine
@@ -55,6 +56,38 @@ async def test_back_again(client: httpx.AsyncClient) -> None:
     assert (await client.post("/detokenize", json={"tokens": []})).json() == {"prompt": ""}
     reply = await client.post("/detokenize", json={"tokens": [260]})
     assert (reply.status_code, error_of(reply)["param"]) == (400, "tokens")
+
+
+class OneTokenTokenizer(ByteTokenizer):
+    """Makes one token of any text, at no cost."""
+
+    def encode(self, text: str, *, add_bos: bool | None = None, parse_special: bool = True) -> list[int]:
+        return [97]
+
+
+@pytest.mark.parametrize(("context", "most"), [(10, 65536), (4096, 65536), (5000, 80000)])
+async def test_what_is_far_longer_than_the_context_is_refused(
+    make_client: MakeClient, make_engine: MakeEngine, context: int, most: int
+) -> None:
+    client = make_client(make_engine(context=context, tokenizer=OneTokenTokenizer()))
+    frame = len("<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n")
+
+    def asks(length: int) -> list[tuple[str, str, object]]:
+        messages = [{"role": "user", "content": "x" * (length - frame)}]
+        return [
+            ("/tokenize", "prompt", "x" * length),
+            ("/tokenize", "content", "x" * length),
+            ("/tokenize", "messages", messages),
+            ("/detokenize", "tokens", [97] * length),
+        ]
+
+    for route, field, value in asks(most):
+        assert (await client.post(route, json={field: value})).status_code == 200, field
+    for route, field, value in asks(most + 1):
+        error = error_of(await client.post(route, json={field: value}))
+        assert (error["param"], error["code"]) == (field, "too_long")
+        assert f"{most + 1} " in error["message"]
+        assert f" may have {most}. Split it" in error["message"]
 
 
 async def test_another_model_is_404(client: httpx.AsyncClient) -> None:

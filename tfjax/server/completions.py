@@ -6,7 +6,7 @@ from typing import cast
 
 from tfjax.server.errors import bad_request
 from tfjax.server.fields import check_fields
-from tfjax.server.generation import check_text_size, check_token, generations_of, sampling_of
+from tfjax.server.generation import check_choices, check_text_size, check_token, generations_of, sampling_of
 from tfjax.server.jsonbody import convert, parse
 from tfjax.server.model import Model, check_stream_options, new_plan
 from tfjax.server.plan import Plan
@@ -25,12 +25,20 @@ def plan_completion(body: bytes, model: Model, id: str) -> Plan:
     name = model.checked_name(request.model)
     check_stream_options(request)
     sampling = sampling_of(request, model.engine, model.defaults, request.logprobs)
+    check_choices(prompt_count(request.prompt), request.n or 1)
     prompts = prompts_of(request.prompt, model)
     generations = generations_of(
         id, prompts, request, model.engine, sampling, max_tokens=request.max_tokens, prompt_field="prompt"
     )
     prompt_tokens = sum(map(len, prompts))
     return new_plan(id, name, request, generations, prompt_tokens, request.logprobs is not None, ignored)
+
+
+def prompt_count(prompt: str | list[str | int | list[int]]) -> int:
+    """How many prompts a request holds; token ids alone are one."""
+    if isinstance(prompt, str) or any(isinstance(item, int) for item in prompt):
+        return 1
+    return len(prompt)
 
 
 def prompts_of(prompt: str | list[str | int | list[int]], model: Model) -> list[list[int]]:

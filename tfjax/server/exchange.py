@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 import msgspec
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from tfjax.server import sse
 from tfjax.server.disconnect import ClientGone, ClientStalled, while_connected
@@ -79,12 +79,16 @@ class Exchange:
         headers = SECURITY_HEADERS | headers | ignored_header(list(self._reply.plan.ignored))
         self._opened = True
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": raw})
+        await self._timed(send, {"type": "http.response.start", "status": 200, "headers": raw})
 
     async def _send(self, send: Send, body: bytes, *, more: bool) -> None:
+        await self._timed(send, {"type": "http.response.body", "body": body, "more_body": more})
+
+    async def _timed(self, send: Send, message: Message) -> None:
+        """Also the head waits: replies before it on the same connection may be unread."""
         try:
             async with asyncio.timeout(self._service.stalled_s):
-                await send({"type": "http.response.body", "body": body, "more_body": more})
+                await send(message)
         except TimeoutError:
             raise ClientStalled from None
         except OSError:

@@ -14,6 +14,7 @@ from tfjax.engine.api import Generation, Sampling
 from tfjax.server.errors import ApiError, bad_request
 from tfjax.server.port import EnginePort
 from tfjax.server.schemas import (
+    MAX_SEED,
     CountOrZero,
     MinP,
     RepetitionPenalty,
@@ -27,6 +28,8 @@ log = logging.getLogger("tfjax.server")
 # A fresh seed fits a JavaScript number, so that every client can send it back as it read it.
 FRESH_SEED_BITS = 53
 MAX_GENERATIONS = 64
+MIN_LENGTH = 64 * 1024
+LENGTH_PER_TOKEN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +101,6 @@ def generations_of(
     """
     n = request.n or 1
     count = n * len(prompts)
-    if count > MAX_GENERATIONS:
-        text = f"{len(prompts)} prompts with n={n} are {count} choices; one request may ask for {MAX_GENERATIONS}."
-        raise bad_request(text, "n" if len(prompts) == 1 else prompt_field)
     stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
     stop_tokens = tuple(request.stop_token_ids or ())
     for token in stop_tokens:
@@ -126,6 +126,16 @@ def generations_of(
                 )
             )
     return tuple(made)
+
+
+def check_choices(prompts: int, n: int) -> None:
+    """Refuses too many choices, before the work of reading their prompts."""
+    if prompts * n > MAX_GENERATIONS:
+        raise bad_request(
+            f"{prompts} prompts with n={n} are {prompts * n} choices; one request may ask for {MAX_GENERATIONS}. "
+            "Split the list over several requests.",
+            "prompt",
+        )
 
 
 def room_for(prompt_tokens: int, max_tokens: int | None, context: int, field: str) -> int:
@@ -164,6 +174,17 @@ def check_text_size(text_bytes: int, context: int, longest_token_bytes: int, fie
         )
 
 
+def check_length(length: int, context: int, field: str, unit: str = "characters") -> None:
+    """Refuses what is far longer than the context. The work on it would hold up the running replies."""
+    most = max(MIN_LENGTH, LENGTH_PER_TOKEN * context)
+    if length > most:
+        raise bad_request(
+            f"The field '{field}' has {length} {unit}; one request may have {most}. Split it over several requests.",
+            field,
+            "too_long",
+        )
+
+
 def check_token(token: int, vocab_size: int, field: str) -> None:
     if token >= vocab_size:
         raise bad_request(f"The field '{field}' holds token {token}; the vocabulary ends at {vocab_size - 1}.", field)
@@ -186,9 +207,10 @@ def _bias(given: Mapping[str, float], vocab_size: int) -> tuple[tuple[int, float
 
 
 def _seeded(sampling: Sampling, choice: int) -> Sampling:
+    """Stays within what a request may ask for, so that each choice can be asked for again."""
     if choice == 0:
         return sampling
-    return replace(sampling, seed=(sampling.seed + choice) % 2**64)
+    return replace(sampling, seed=(sampling.seed + choice) % (MAX_SEED + 1))
 
 
 def _given[V](value: V | None, default: V) -> V:

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
@@ -25,7 +25,7 @@ from tfjax.server.logs import configure_logging
 from tfjax.server.model import Model, model_of
 from tfjax.server.monitor import Monitor
 from tfjax.server.port import EnginePort
-from tfjax.server.protocol import uvicorn_config
+from tfjax.server.protocol import ServerProtocol, uvicorn_config
 from tfjax.server.ready import ready_lines
 from tfjax.server.service import Service
 from tfjax.terminal import progress_on_stderr
@@ -39,6 +39,7 @@ OK, FAILED, CANCELLED = 0, 1, 130
 CLOSE_S = 5.0
 CUT_S = 2.0
 AT_ONCE_S = 1.0
+FLUSH_S = 0.7
 
 
 def run_server(config: ServeConfig, load: Load) -> int:
@@ -131,11 +132,26 @@ class _Stop:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling."""
+    """uvicorn without its own signal handling, and with an end that no client can hold up."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # uvicorn cancels what is still open after a second. A request that waits for its client, to send its body or to
+        # read its reply, would spend that on writing an error; cut off before, it sees a client who left.
+        wait_s = 0.0 if self.force_exit else FLUSH_S
+        timer = asyncio.get_running_loop().call_later(wait_s, self._cut_connections)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+            self._cut_connections()
+
+    def _cut_connections(self) -> None:
+        for connection in list(self.server_state.connections):
+            cast("ServerProtocol", connection).transport.abort()
 
 
 @dataclass(slots=True)

@@ -15,12 +15,12 @@ from tfjax.server.jsonbody import MAX_DEPTH
 from tfjax.server.metrics import ServerMetrics
 from tfjax.server.model import Model, model_of
 from tfjax.server.port import EnginePort
+from tfjax.server.protocol import STALLED_S
 from tfjax.server.replies import Health
 from tfjax.server.reply import Reply
 from tfjax.server.workers import Workers
 
 PING_S = 15.0
-STALLED_S = 30.0
 
 
 class Service:

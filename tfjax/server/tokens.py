@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tfjax.server.chat import chat_templates, prompt_of
+from tfjax.server.chat import chat_templates
 from tfjax.server.errors import bad_request
 from tfjax.server.fields import check_fields
-from tfjax.server.generation import check_token
+from tfjax.server.generation import check_length, check_token
 from tfjax.server.jsonbody import convert, parse
 from tfjax.server.model import Model
 from tfjax.server.replies import DetokenizeReply, TokenizeReply
@@ -24,6 +24,7 @@ def tokenize(body: bytes, model: Model) -> tuple[TokenizeReply, list[str]]:
     if [request.prompt, request.content, request.messages].count(None) != 2:
         raise bad_request("Give one of 'prompt' (or 'content', which is the same) and 'messages'.", "prompt")
     if text is not None:
+        check_length(len(text), model.engine.context, "prompt" if request.content is None else "content")
         ids = tokenizer.encode(text, add_bos=None if request.add_special_tokens is not False else False)
     else:
         templates = chat_templates(model)
@@ -31,7 +32,9 @@ def tokenize(body: bytes, model: Model) -> tuple[TokenizeReply, list[str]]:
         ignored += unread
         add = request.add_generation_prompt is not False
         assert request.messages is not None
-        ids = prompt_of(request.messages, model, templates, variables, add_generation_prompt=add)
+        text = templates.render(request.messages, variables, add_generation_prompt=add)
+        check_length(len(text), model.engine.context, "messages")
+        ids = tokenizer.encode(text, add_bos=False)
     strings = [tokenizer.token_text(token) for token in ids] if request.return_token_strs else None
     return TokenizeReply(len(ids), model.engine.context, ids, strings), ignored
 
@@ -42,6 +45,7 @@ def detokenize(body: bytes, model: Model) -> tuple[DetokenizeReply, list[str]]:
     ignored = check_fields(raw, DetokenizeRequest)
     request = convert(raw, DetokenizeRequest)
     model.checked_name(request.model)
+    check_length(len(request.tokens), model.engine.context, "tokens", "tokens")
     for token in request.tokens:
         check_token(token, model.engine.tokenizer.vocab_size, "tokens")
     return DetokenizeReply(model.engine.tokenizer.decode(request.tokens)), ignored
