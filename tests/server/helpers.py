@@ -43,9 +43,12 @@ async def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
 
 
 class Call:
-    """One request straight into an ASGI application; the client leaves when `leave` is called."""
+    """One request straight into an ASGI application; the client leaves when `leave` is called.
 
-    def __init__(self, app: ASGIApp, path: str, body: object, *, stalls: bool = False, half: bool = False) -> None:
+    `stalls` is the type of the messages that are never taken from the application.
+    """
+
+    def __init__(self, app: ASGIApp, path: str, body: object, *, stalls: str = "", half: bool = False) -> None:
         self.sent: list[Message] = []
         self._gone = asyncio.Event()
         self._body: bytes | None = json.dumps(body).encode()
@@ -83,5 +86,5 @@ class Call:
 
     async def _send(self, message: Message) -> None:
         self.sent.append(message)
-        if self._stalls and message["type"] == "http.response.body":
+        if message["type"] == self._stalls:
             await asyncio.Event().wait()

@@ -25,7 +25,7 @@ class Stage:
         self.service = Service(ServeConfig(), engine)
         self.app = build_app(self.service)
 
-    def call(self, *, stream: bool, stalls: bool = False, **ask: object) -> Call:
+    def call(self, *, stream: bool, stalls: str = "", **ask: object) -> Call:
         return Call(self.app, COMPLETIONS, {"prompt": "hi", "stream": stream, **ask}, stalls=stalls)
 
     def gone(self) -> float:
@@ -90,10 +90,11 @@ async def test_leaving_with_several_choices_frees_all_lanes(make_engine: MakeEng
     assert sorted(stage.engine.ended.values()) == ["cancelled"] * 4
 
 
-async def test_a_reader_that_stalls_is_gone(make_engine: MakeEngine) -> None:
+@pytest.mark.parametrize("message", ["http.response.start", "http.response.body"])
+async def test_a_reader_that_stalls_is_gone(make_engine: MakeEngine, message: str) -> None:
     stage = Stage(make_engine(ENDLESS, round_s=0.001))
     stage.service.stalled_s = 0.05
-    call = stage.call(stream=True, stalls=True)
+    call = stage.call(stream=True, stalls=message)
     await asyncio.wait_for(call.task, 5)
     await stage.freed()
     assert stage.gone() == 1

@@ -8,11 +8,13 @@ import socket
 import time
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from tests.server.conftest import MakeEngine, MakeServer
 from tests.server.fake_engine import says
 from tests.server.live import LiveServer, read_all
+from tfjax.server.openapi import document
 from tfjax.server.protocol import ServerProtocol
 
 HOST = b"Host: 127.0.0.1\r\n"
@@ -249,6 +251,22 @@ def test_few_unread_bytes_end_their_connection_too(
     with deaf(server, SPEC.replace(HOST, HOST + close)):
         wait_for(lambda: server.connections() == 1)
         wait_for(lambda: server.connections() == 0)
+
+
+def test_a_late_reader_keeps_its_connection(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ServerProtocol, "stalled_s", 0.3)
+    monkeypatch.setattr(ServerProtocol, "send_buffer_bytes", 4096)
+    end = msgspec.json.encode(document())[-1000:]
+    with deaf(server, SPEC) as connection:
+        for _ in range(2):
+            time.sleep(0.1)
+            data = b""
+            while not data.partition(b"\r\n\r\n")[2].endswith(end):
+                part = connection.recv(65536)
+                assert part
+                data += part
+            time.sleep(0.4)
+            connection.sendall(SPEC)
 
 
 @pytest.mark.parametrize(("least_bytes", "complete"), [(1, True), (10**6, False)])
