@@ -146,3 +146,9 @@ def test_memory_is_planned_for_what_the_model_needs(monkeypatch: pytest.MonkeyPa
     each = TINY.hidden * 64 + TINY.hidden * 32 + 3 * TINY.hidden * TINY.inner
     assert plan.weight_bytes == 4 * (numbers + TINY.layers * each)
     assert (plan.context, plan.lanes) == (TINY.context, 3)
+
+
+def test_a_hub_snapshot_is_named_after_its_repository(tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--HuggingFaceTB--SmolLM2-135M-Instruct" / "snapshots" / "12fd25f77366"
+    snapshot.mkdir(parents=True)
+    assert load.model_id(snapshot) == "SmolLM2-135M-Instruct"
