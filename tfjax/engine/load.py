@@ -85,8 +85,8 @@ def load_engine(config: ServeConfig, progress: Progress) -> Engine:
 
 
 def model_id(path: Path) -> str:
-    """The name that requests use: the hub repository's, the directory's, or the file's without quantization and ending."""
-    path = path.resolve()
+    """The name that requests use: the hub repository's, the directory's, or the file's without its quantization."""
+    path = path.absolute()
     if path.parent.name == "snapshots":  # models--OWNER--NAME/snapshots/REVISION, as the hub's cache lays it
         return path.parent.parent.name.rpartition("--")[2]
     return path.name if path.is_dir() else _QUANTIZATION.sub("", path.name.removesuffix(".gguf"))
