@@ -11,14 +11,18 @@ from typing import Any
 import torch
 import transformers
 from protocol import serve
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GgufConfig
 
 
 def main() -> None:
     file, dtype = sys.argv[1:3]
     torch.set_num_threads(os.cpu_count() or 1)
+    # Dense weights: left packed, transformers multiplies in float32 whatever format is asked for.
     model = AutoModelForCausalLM.from_pretrained(
-        Path(file).parent, gguf_file=Path(file).name, dtype=getattr(torch, dtype)
+        Path(file).parent,
+        gguf_file=Path(file).name,
+        dtype=getattr(torch, dtype),
+        quantization_config=GgufConfig(dequantize=True),
     ).eval()
 
     @torch.inference_mode()

@@ -41,3 +41,26 @@ def test_no_product_has_fewer_rows_than_are_exact() -> None:
 
 def test_a_single_bucket_is_one() -> None:
     assert len(single_bucket_plan().all) == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "pieces"),
+    [(1, [1]), (128, [128]), (129, [128, 1]), (230, [128, 102]), (300, [128, 128, 44]), (384, [128, 128, 128])],
+)
+def test_a_chunk_is_cut_where_a_wide_bucket_would_be_mostly_padding(rows: int, pieces: list[int]) -> None:
+    assert row_invariant_plan(2).prompt_pieces(rows) == pieces
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=["least 2", "least 4", "single"])
+def test_the_pieces_of_a_chunk_are_all_of_it(plan: Plan) -> None:
+    for rows in range(1, plan.prompt[-1].rows + 1):
+        pieces = plan.prompt_pieces(rows)
+        computed = sum(plan.prompt_bucket(piece).rows for piece in pieces)
+        assert sum(pieces) == rows
+        assert computed <= plan.prompt_bucket(rows).rows
+        assert computed - rows < 128
+
+
+def test_a_nearly_full_chunk_is_one_forward() -> None:
+    assert row_invariant_plan(2).prompt_pieces(385) == [385]
+    assert row_invariant_plan(2).prompt_pieces(512) == [512]

@@ -88,6 +88,13 @@ class TargetBackend:
     def prefill_step(self, stream: Stream, start: int, stop: int) -> None:
         if self._chunk is not None:
             jax.block_until_ready(self._chunk)  # at most one chunk waits, so that a cancelled prompt ends soon
+        for rows in self.plan.prompt_pieces(stop - start):
+            self._chunk = drawn = self._prefill(stream, start, start + rows)
+            start += rows
+        if stop == len(stream.request.prompt):
+            self._first[stream.lane] = Forward((Window(stream, stop - 1, None),), drawn)
+
+    def _prefill(self, stream: Stream, start: int, stop: int) -> Drawn:
         rows = stop - start
         bucket = self.plan.prompt_bucket(rows)
         token = np.zeros(bucket.rows, np.int32)
@@ -95,9 +102,7 @@ class TargetBackend:
         buffer = self._lay_out(bucket, [(stream, start, rows)])
         buffer["draw_row"][: bucket.draws] = rows - 1
         self._sampling[stream.lane].fill(buffer, 0, np.full(bucket.draws, stop - 1, np.int32))
-        self._chunk = drawn = self._run(bucket, token, buffer)
-        if stop == len(stream.request.prompt):
-            self._first[stream.lane] = Forward((Window(stream, stop - 1, None),), drawn)
+        return self._run(bucket, token, buffer)
 
     def first(self, stream: Stream) -> Result:
         return self.read(self._first.pop(stream.lane))[0]
