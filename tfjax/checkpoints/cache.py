@@ -52,7 +52,7 @@ def store(file: Path, kind: str, value: object) -> None:
         path, size, mtime_ns = _stamp(file)
         digest = hashlib.sha256(raw).hexdigest()
         entry = _Entry(CACHE_VERSION, path, size, mtime_ns, digest, msgspec.Raw(raw))
-        _write_atomically(_entry_path(file, kind), msgspec.json.encode(entry))
+        write_atomically(_entry_path(file, kind), msgspec.json.encode(entry))
     except OSError:
         return
 
@@ -67,7 +67,8 @@ def _entry_path(file: Path, kind: str) -> Path:
     return cache_home() / "checkpoints" / f"{name}-{kind}.json"
 
 
-def _write_atomically(target: Path, data: bytes) -> None:
+def write_atomically(target: Path, data: bytes) -> None:
+    """Replaces a file whole or not at all, making its directory. Raises OSError where it cannot be written."""
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name)
     try:

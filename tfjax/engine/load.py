@@ -94,7 +94,7 @@ def model_id(path: Path) -> str:
 
 def fit_memory(model: LoadedModel, *, asked: int | None, lanes: int) -> MemoryPlan:
     """Plan cache and tables for `lanes` requests in what the weights leave."""
-    weight_bytes = sum(leaf.nbytes for leaf in Step(model.module).parameters)
+    weight_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(nnx.state(model.module)))
     context = model.config.context
     return plan_memory(
         model_context=context,

@@ -7,10 +7,11 @@ import itertools
 import json
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from tfjax.checkpoints.cache import write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +57,7 @@ def cached(
         pass
     table = measure_now()
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(f".{os.getpid()}.tmp")
-        partial.write_text(json.dumps(table))
-        partial.replace(file)
+        write_atomically(file, json.dumps(table).encode())
     except OSError as error:
         log.warning("window times are not kept: %s", error)
     return table, True
