@@ -218,6 +218,8 @@ def test_loading_answers_health_and_stops_on_a_signal(start: Any) -> None:
     server.wait_for("tfjax: read")
     server.signal(signal.SIGUSR1)
     server.wait_for(r"Current thread .*|Thread 0x.*")
+    # Printed by Python code, so under the interpreter lock: frames that run on while they are read crash the process.
+    server.wait_for(r".*in _print_stacks")
     server.signal()
     assert server.exit_code(5) == 130
     server.wait_for("stopped while loading")

@@ -55,7 +55,7 @@ def run_server(config: ServeConfig, load: Load) -> int:
     listener = listen(config.host, config.port)
     configure_logging(config.log_format)
     if hasattr(signal, "SIGUSR1"):
-        faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
+        signal.signal(signal.SIGUSR1, _print_stacks)
     try:
         with asyncio.Runner() as runner:
             code, clean = runner.run(_Run(config, load, listener).run())
@@ -70,6 +70,13 @@ def run_server(config: ServeConfig, load: Load) -> int:
         sys.stderr.flush()
         os._exit(code)
     return code
+
+
+def _print_stacks(*_: object) -> None:
+    """Runs between two instructions of the main thread, holding the interpreter lock: the frames of the others stand
+    still. `faulthandler.register` reads them while they run, and has crashed on it.
+    """
+    faulthandler.dump_traceback(sys.stderr, all_threads=True)
 
 
 def _say_stopped(log_format: str) -> None:
