@@ -24,8 +24,14 @@ class Backend(Protocol):
     chunk_rows: Sequence[int]
     """Prompt rows that one prefill step may take, ascending (the loop picks the first while other streams decode)."""
 
+    broken: Exception | None
+    """What the device state was lost with; no stream can go on then."""
+
+    held_on_target: bool
+    """Whether `verify` takes windows whose drafts still lie on the device (`Window.held`)."""
+
     def prefill_begin(self, stream: Stream) -> None:
-        """Take the stream's lane: reset its state and set its sampling."""
+        """Take the stream's lane: reset its state and set its sampling. Rows up to `cache_length` are there already."""
 
     def prefill_step(self, stream: Stream, start: int, stop: int) -> None:
         """Queue prompt rows [start, stop) of the stream. The last chunk also draws the token after the prompt."""

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from tfjax.lanes.stream import Stream
 
 
+class MixedDrafts(ValueError):
+    """A window with drafts both on the host and held by the drafter."""
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """One stream's rows in one forward: its pending token, then its drafts.
@@ -21,6 +25,10 @@ class Window:
             of the stream's previous window (the stream runs one step ahead).
         drafts: the tokens of the following rows, in order. Forced tokens stand here too.
         forced: how many of `drafts` are forced, that is, kept whatever the target draws.
+        held: drafts of the following rows that lie with the drafter; the host knows their number only.
+
+    Raises:
+        MixedDrafts: drafts of both sorts.
     """
 
     stream: Stream
@@ -28,10 +36,15 @@ class Window:
     pending: int | None
     drafts: tuple[int, ...] = ()
     forced: int = 0
+    held: int = 0
+
+    def __post_init__(self) -> None:
+        if self.held and self.drafts:
+            raise MixedDrafts(f"{self.held} held drafts beside {len(self.drafts)} of the host; a window takes one sort")
 
     @property
     def rows(self) -> int:
-        return 1 + len(self.drafts)
+        return 1 + self.held + len(self.drafts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +55,10 @@ class Result:
         draws: the target's own draw after each row; `draws[i]` belongs at `position + i + 1`.
         logprobs: one opaque entry per row when the stream asked for them, else None.
         error: set when the row's numbers were not finite; the stream then ends with this reason.
+        drafts: the held drafts of the window, now known.
     """
 
     draws: Sequence[int]
     logprobs: Sequence[Any] | None = None
     error: str | None = None
+    drafts: Sequence[int] = ()

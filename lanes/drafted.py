@@ -1,0 +1,173 @@
+"""A target and a drafter behind one backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tfjax.lanes.backend import Backend
+from tfjax.lanes.drafter import Ask, Drafter
+from tfjax.lanes.stream import Stream
+from tfjax.lanes.window import Result, Window
+
+
+class WindowMismatch(RuntimeError):
+    """Other windows are kept than were verified."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Drafts that wait for a stream's next window: ask number `index` of a queued dispatch, or fillers (`ticket` None).
+
+    A filler is the pending token standing in for a draft; the target rejects it.
+    """
+
+    ticket: Any
+    index: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A queued forward.
+
+    Attributes:
+        windows: as the loop made them.
+        shown: as the target got them; where it takes no held drafts, these are read back into host tokens.
+        ticket: the target's.
+    """
+
+    windows: tuple[Window, ...]
+    shown: tuple[Window, ...]
+    ticket: Any
+
+
+class Drafted:
+    """Implements `Backend`: hands everything to the target, and beside it keeps the drafter in step.
+
+    A request with drafts off is never shown to the drafter.
+    """
+
+    def __init__(self, target: Backend, drafter: Drafter) -> None:
+        self.target = target
+        self.drafter = drafter
+        self._holds: dict[Stream, Hold] = {}
+        self._uncommitted: dict[Stream, list[tuple[Window, Window]]] = {}
+
+    # What the target is.
+
+    @property
+    def widths(self) -> Sequence[int]:
+        return self.target.widths
+
+    @property
+    def window_ms(self) -> Mapping[int, float]:
+        return self.target.window_ms
+
+    @property
+    def chunk_rows(self) -> Sequence[int]:
+        return self.target.chunk_rows
+
+    @property
+    def broken(self) -> Exception | None:
+        return self.target.broken
+
+    @property
+    def held_on_target(self) -> bool:
+        return self.target.held_on_target
+
+    # Prompts.
+
+    def prefill_begin(self, stream: Stream) -> None:
+        self.target.prefill_begin(stream)
+        if stream.request.drafts:
+            self.drafter.open(stream)
+
+    def prefill_step(self, stream: Stream, start: int, stop: int) -> None:
+        self.target.prefill_step(stream, start, stop)
+        if stream.request.drafts:
+            self.drafter.absorb_prompt(stream, start, stop)
+
+    def first(self, stream: Stream) -> Result:
+        return self.target.first(stream)
+
+    # Rounds.
+
+    def draft(self, windows: Sequence[Window], kept: Sequence[int], asks: Sequence[Ask]) -> Mapping[Stream, Exception]:
+        """Tell the drafter what became of a round's windows, then queue the drafts asked for.
+
+        Called before the round is committed, so that drafting and roll-back overlap. Returns the streams for which
+        the drafter failed; whatever was queued for the others stands.
+        """
+        failed: dict[Stream, Exception] = {}
+        for window, count in zip(windows, kept, strict=True):
+            if window.stream.request.drafts:
+                try:
+                    self.drafter.absorb(window, count)
+                except Exception as error:
+                    failed[window.stream] = error
+        asks = [ask for ask in asks if ask.stream not in failed]
+        able = [ask for ask in asks if self.drafter.can_draft(ask.stream)]
+        self._holds |= {ask.stream: Hold(None, 0, ask.depth) for ask in asks if ask not in able}
+        if able:
+            try:
+                ticket = self.drafter.hold(able)
+            except Exception as error:
+                return failed | {ask.stream: error for ask in able}
+            self._holds |= {ask.stream: Hold(ticket, index, ask.depth) for index, ask in enumerate(able)}
+        return failed
+
+    def verify(self, windows: Sequence[Window]) -> Verified:
+        """Queue a forward. A stream's hold ends with its next window, whether the window has use for it or not."""
+        holds = [self._taken(window) for window in windows]
+        unread = [] if self.held_on_target else [hold for hold in holds if hold and hold.ticket is not None]
+        tickets = {id(hold.ticket): hold.ticket for hold in unread}
+        drafts = dict(zip(tickets, self.drafter.read(list(tickets.values())), strict=True)) if tickets else {}
+        shown = [self._shown(window, hold, drafts) for window, hold in zip(windows, holds, strict=True)]
+        ticket = self.target.verify(shown)
+        for window, own in zip(windows, shown, strict=True):
+            self._uncommitted.setdefault(window.stream, []).append((window, own))
+        return Verified(tuple(windows), tuple(shown), ticket)
+
+    def _taken(self, window: Window) -> Hold | None:
+        """The hold that the window uses."""
+        hold = self._holds.pop(window.stream, None)
+        if not window.held:
+            return None
+        if hold is None or window.held > hold.depth:
+            raise WindowMismatch(f"a window with {window.held} held drafts, and the drafter has {hold} for it")
+        return hold
+
+    def _shown(self, window: Window, hold: Hold | None, drafts: Mapping[int, Any]) -> Window:
+        """The window for the target: held drafts as host tokens where they were read back or are fillers."""
+        if hold is None or (hold.ticket is not None and self.held_on_target):
+            return window
+        tokens = () if hold.ticket is None else tuple(drafts[id(hold.ticket)][hold.index][: window.held])
+        fillers = (window.stream.context[-1],) * (window.held - len(tokens))
+        return replace(window, held=0, drafts=tokens + fillers)
+
+    def read(self, ticket: Verified) -> list[Result]:
+        results = self.target.read(ticket.ticket)
+        return [
+            replace(result, drafts=shown.drafts) if window.held and not shown.held else result
+            for window, shown, result in zip(ticket.windows, ticket.shown, results, strict=True)
+        ]
+
+    def keep(self, windows: Sequence[Window], kept: Sequence[int]) -> None:
+        shown = []
+        for window in windows:
+            waiting = self._uncommitted.get(window.stream)
+            if not waiting or waiting[0][0] is not window:
+                raise WindowMismatch(f"{window.stream.request.id}: keep() got another window than verify()")
+            shown.append(waiting.pop(0)[1])
+        self.target.keep(shown, kept)
+
+    def release(self, stream: Stream) -> None:
+        self._holds.pop(stream, None)
+        self._uncommitted.pop(stream, None)
+        try:
+            self.target.release(stream)
+        finally:
+            if stream.request.drafts:
+                self.drafter.release(stream)
