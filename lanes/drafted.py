@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tfjax.lanes.backend import Backend
+from tfjax.lanes.containment import Contained
 from tfjax.lanes.drafter import Ask, Drafter
 from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Result, Window
@@ -101,21 +102,21 @@ class Drafted:
         the drafter failed; whatever was queued for the others stands.
         """
         failed: dict[Stream, Exception] = {}
+
+        def contained(streams: Sequence[Stream]) -> Contained:
+            return Contained("the drafter", lambda error: failed.update(dict.fromkeys(streams, error)))
+
         for window, count in zip(windows, kept, strict=True):
             if window.stream.request.drafts:
-                try:
+                with contained([window.stream]):
                     self.drafter.absorb(window, count)
-                except Exception as error:
-                    failed[window.stream] = error
         asks = [ask for ask in asks if ask.stream not in failed]
         able = [ask for ask in asks if self.drafter.can_draft(ask.stream)]
         self._holds |= {ask.stream: Hold(None, 0, ask.depth) for ask in asks if ask not in able}
         if able:
-            try:
+            with contained([ask.stream for ask in able]):
                 ticket = self.drafter.hold(able)
-            except Exception as error:
-                return failed | {ask.stream: error for ask in able}
-            self._holds |= {ask.stream: Hold(ticket, index, ask.depth) for index, ask in enumerate(able)}
+                self._holds |= {ask.stream: Hold(ticket, index, ask.depth) for index, ask in enumerate(able)}
         return failed
 
     def verify(self, windows: Sequence[Window]) -> Verified:
