@@ -63,6 +63,9 @@ class Roster:
         self.running.append(stream)
         return stream
 
+    def prompt_filled(self, stream: Stream) -> None:
+        """The stream's prompt is whole in the cache, and the draw after it was sound."""
+
     def remove(self, stream: Stream) -> None:
         """Take the stream out, and its lane and pages back."""
         if stream.lane < 0:

@@ -12,7 +12,7 @@ class Settings:
     Attributes:
         lanes: streams that the backend holds at once.
         context: most positions of one request, prompt and reply.
-        pages: cache pages of all lanes together.
+        pages: cache pages of all lanes together, those of kept prompts among them.
         page_rows: positions of one page.
         vocab_size: token ids are below this.
         growth_rows: positions that a stream holds pages for in advance.
@@ -20,6 +20,7 @@ class Settings:
         batch_rows: most fixed rows (pending and forced tokens) of one round.
         draft_tokens: most drafts of one window; 0 turns drafts off.
         first_width: drafts of a first copy, and of any window while no width has been timed.
+        prompt_pages: most pages that keep rows for later prompts while nobody holds them; 0 keeps none.
         run_ahead: queue a lone plain stream's next forward before its last token is read.
     """
 
@@ -33,10 +34,11 @@ class Settings:
     batch_rows: int = 32
     draft_tokens: int = 64
     first_width: int = 1
+    prompt_pages: int = 0
     run_ahead: bool = True
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(self.__slots__, 1) | {"context": 2, "draft_tokens": 0, "run_ahead": 0}
+        least = dict.fromkeys(self.__slots__, 1) | {"context": 2, "draft_tokens": 0, "prompt_pages": 0, "run_ahead": 0}
         for name, limit in least.items():
             if getattr(self, name) < limit:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {limit}")

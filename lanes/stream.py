@@ -23,6 +23,7 @@ class Request:
         sampling: opaque here; the backend draws by it.
         check: asked once per emitted token, in order; True ends the reply with this token. Not asked for a stop id.
         least_match: tokens of context that must repeat before what followed them is copied as drafts.
+        salt: prompts share cached rows only with those of the same salt.
     """
 
     id: str
@@ -33,6 +34,7 @@ class Request:
     sampling: Any = None
     check: Callable[[int], bool] | None = None
     least_match: int = 6
+    salt: str = ""
 
 
 @dataclass(slots=True)
@@ -95,6 +97,7 @@ class Stream:
         limit: most tokens of context: the prompt and the longest reply that max_new and the server's context allow.
         context: prompt and emitted tokens.
         cache_length: tokens of context whose rows are committed.
+        reused: tokens of the prompt whose rows were cached when it started.
         lane: the backend's slot, -1 before it has one.
         pages: cache pages held, in order of position.
         forced: tokens that must be emitted next, whatever the target draws.
@@ -112,6 +115,7 @@ class Stream:
     times: Times
     context: list[int] = field(init=False)
     cache_length: int = 0
+    reused: int = 0
     lane: int = -1
     pages: list[int] = field(default_factory=list)
     forced: deque[int] = field(default_factory=deque)

@@ -196,7 +196,9 @@ class ScriptedBackend:
         self._call("prefill_begin")
         require(0 <= stream.lane < self.most_lanes, "lane outside the backend")
         require(stream.lane not in self.lanes, "lane taken twice")
-        self.lanes[stream.lane] = Lane(stream)
+        require(stream.cache_length < len(stream.request.prompt), "no prompt row left to compute")
+        require(stream.cache_length % self.page_rows == 0, "a reused prefix ends within a page")
+        self.lanes[stream.lane] = Lane(stream, committed=stream.cache_length)
 
     def prefill_step(self, stream: Stream, start: int, stop: int) -> None:
         self._call("prefill_step")
@@ -297,8 +299,15 @@ class ScriptedBackend:
                 all(0 <= token < VOCAB for token in window.drafts), "an id outside the vocabulary reached the device"
             )
             require(window.forced <= len(window.drafts), "more forced rows than rows")
-        held = [page for lane in self.lanes.values() for page in lane.stream.pages]
-        require(len(set(held)) == len(held), "a page held twice")
+        self._check_pages()
+
+    def _check_pages(self) -> None:
+        """A page is held by one lane, or, once its rows are committed, by lanes that share a prefix: in one place."""
+        held: dict[int, tuple[int, bool]] = {}
+        for lane in self.lanes.values():
+            for place, page in enumerate(lane.stream.pages):
+                here = place, (place + 1) * self.page_rows <= lane.committed
+                require(held.setdefault(page, here) == here and (here[1] or held[page] is here), "a page held twice")
 
     def _write(self, stream: Stream, position: int, tokens: Sequence[int]) -> None:
         require(position + len(tokens) <= len(stream.pages) * self.page_rows, "row without a page")
