@@ -18,6 +18,10 @@ NOT_FINITE = -1
 """Drawn where a row's logits are not all finite."""
 
 
+ABSENT = -1e30
+"""Logit of a token that a reduced vocabulary lacks, while penalties and bans are worked out over all tokens."""
+
+
 class DrawRules(NamedTuple):
     """How each row is drawn. Everything is per row [R] but `seed` [R, 2] (uint32 low and high word).
 
@@ -112,8 +116,8 @@ def adjust(logits: jax.Array, rules: DrawRules, tables: LaneTables, lane: jax.Ar
     return allowed
 
 
-def _sampled(logits: jax.Array, rules: DrawRules) -> jax.Array:
-    """Argmax of scaled logits plus keyed noise over the kept tokens. Shape: int32 [R]."""
+def _sampled(logits: jax.Array, rules: DrawRules, ids: jax.Array) -> jax.Array:
+    """Column of the largest scaled logit plus its token's keyed noise, over the kept columns. Shape: int32 [R]."""
     # Below the peak all is negative, so that even the smallest temperature overflows to -inf and never to a tie.
     below = logits - jnp.max(logits, -1, keepdims=True)
     scaled = below / jnp.where(rules.temperature > 0, rules.temperature, 1)[:, None]
@@ -124,7 +128,7 @@ def _sampled(logits: jax.Array, rules: DrawRules) -> jax.Array:
         lambda x: jnp.ones_like(x, bool),
         scaled,
     )
-    noisy = scaled + gumbel(rules.seed, rules.position, logits.shape[1])
+    noisy = scaled + gumbel(rules.seed, rules.position, ids)
     return jnp.argmax(jnp.where(kept, noisy, -jnp.inf), -1).astype(jnp.int32)
 
 
@@ -138,6 +142,26 @@ def raw_logprobs(logits: jax.Array, token: jax.Array) -> tuple[jax.Array, jax.Ar
     return own, ids.astype(jnp.int32), top
 
 
+def _changed(rules: DrawRules) -> jax.Array:
+    """Whether `adjust` does anything to any row. Shape: bool []."""
+    changed = rules.biased | rules.stops_banned
+    changed |= (rules.presence != 0) | (rules.frequency != 0) | (rules.repetition != 1)
+    return jnp.any(changed)
+
+
+def _token(logits: jax.Array, adjusted: jax.Array, rules: DrawRules, ids: jax.Array) -> jax.Array:
+    """The drawn column, or NOT_FINITE. Shapes: [R, V], [R, V], ids int32 [V] -> int32 [R]."""
+    greedy = jnp.argmax(adjusted, -1).astype(jnp.int32)
+    sampled = rules.temperature > 0
+    column = jax.lax.cond(
+        jnp.any(sampled),
+        lambda x: jnp.where(sampled, _sampled(x, rules, ids), greedy),
+        lambda x: greedy,
+        adjusted,
+    )
+    return jnp.where(jnp.all(jnp.isfinite(logits), -1), column, NOT_FINITE)
+
+
 def draw(logits: jax.Array, rules: DrawRules, tables: LaneTables, lane: jax.Array) -> Drawn:
     """Draw one token per row.
 
@@ -146,16 +170,8 @@ def draw(logits: jax.Array, rules: DrawRules, tables: LaneTables, lane: jax.Arra
     Shapes: logits float32 [R, V], lane int32 [R].
     """
     rows = logits.shape[0]
-    changed = rules.biased | rules.stops_banned
-    changed |= (rules.presence != 0) | (rules.frequency != 0) | (rules.repetition != 1)
-    adjusted = jax.lax.cond(jnp.any(changed), lambda x: adjust(x, rules, tables, lane), lambda x: x, logits)
-    greedy = jnp.argmax(adjusted, -1).astype(jnp.int32)
-    sampled = rules.temperature > 0
-    token = jax.lax.cond(
-        jnp.any(sampled), lambda x: jnp.where(sampled, _sampled(x, rules), greedy), lambda x: greedy, adjusted
-    )
-    finite = jnp.all(jnp.isfinite(logits), -1)
-    token = jnp.where(finite, token, NOT_FINITE)
+    adjusted = jax.lax.cond(_changed(rules), lambda x: adjust(x, rules, tables, lane), lambda x: x, logits)
+    token = _token(logits, adjusted, rules, jnp.arange(logits.shape[1]))
     nothing = (
         jnp.zeros(rows, jnp.float32),
         jnp.zeros((rows, TOP_LOGPROBS), jnp.int32),
@@ -163,3 +179,20 @@ def draw(logits: jax.Array, rules: DrawRules, tables: LaneTables, lane: jax.Arra
     )
     own, ids, top = jax.lax.cond(jnp.any(rules.logprobs), lambda x: raw_logprobs(x, token), lambda x: nothing, logits)
     return Drawn(token, own, ids, top)
+
+
+def draw_among(logits: jax.Array, ids: jax.Array, rules: DrawRules, tables: LaneTables, lane: jax.Array) -> jax.Array:
+    """Draw one token per row where only some tokens have a logit; the others cannot be drawn.
+
+    Over all tokens the draws are those of `draw`.
+
+    Shapes: logits float32 [R, C], ids int32 [C] (each column's token), lane int32 [R] -> token int32 [R].
+    """
+
+    def over_all(columns: jax.Array) -> jax.Array:
+        every = jnp.full((columns.shape[0], tables.bias.shape[1]), ABSENT, columns.dtype).at[:, ids].set(columns)
+        return adjust(every, rules, tables, lane)[:, ids]
+
+    adjusted = jax.lax.cond(_changed(rules), over_all, lambda x: x, logits)
+    column = _token(logits, adjusted, rules, ids)
+    return jnp.where(column == NOT_FINITE, NOT_FINITE, ids[column])

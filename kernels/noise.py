@@ -27,14 +27,14 @@ def threefry_2x32(key: tuple[jax.Array, jax.Array], counter: tuple[jax.Array, ja
     return a
 
 
-def gumbel(seed: jax.Array, position: jax.Array, tokens: int) -> jax.Array:
-    """Standard Gumbel noise for every token id of every row.
+def gumbel(seed: jax.Array, position: jax.Array, ids: jax.Array) -> jax.Array:
+    """Standard Gumbel noise for the token ids of every row.
 
     The uniform variate is taken near 0, where float32 is dense, so that large noise values keep their resolution.
 
-    Shapes: seed uint32 [R, 2] (low word, high word), position int32 [R] -> float32 [R, tokens].
+    Shapes: seed uint32 [R, 2] (low word, high word), position int32 [R], ids [V] -> float32 [R, V].
     """
-    ids = jnp.arange(tokens, dtype=jnp.uint32)[None]
-    bits = threefry_2x32((seed[:, :1], seed[:, 1:]), (position.astype(jnp.uint32)[:, None], ids))
+    counter = (position.astype(jnp.uint32)[:, None], ids.astype(jnp.uint32)[None])
+    bits = threefry_2x32((seed[:, :1], seed[:, 1:]), counter)
     uniform = jnp.minimum(bits.astype(jnp.float32) * 2.0**-32 + 2.0**-33, 1 - 2.0**-24)
     return -jnp.log(-jnp.log1p(-uniform))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +130,24 @@ def _layer(
     return layer(x, cache, rows, frequency, tile_rows=tile_rows)
 
 
+def run_layers(
+    config: LlamaConfig,
+    layers: Iterable[LlamaLayer],
+    x: jax.Array,
+    cache: tuple[LayerCache, ...],
+    rows: Rows,
+    *,
+    tile_rows: int,
+) -> tuple[jax.Array, tuple[LayerCache, ...]]:
+    """All layers in order. Shapes: x [R, D] -> [R, D] and the cache with the rows written."""
+    frequency = jnp.asarray(config.rope.inverse_frequency(config.head_dim))
+    written = []
+    for layer, layer_cache in zip(layers, cache, strict=True):
+        x, new_cache = _layer(*nnx.split(layer), x, layer_cache, rows, frequency, tile_rows)
+        written.append(new_cache)
+    return x, tuple(written)
+
+
 class Llama(nnx.Module):
     """The whole model. Parameters only; the cache goes in and comes out."""
 
@@ -144,13 +162,9 @@ class Llama(nnx.Module):
         self, cache: tuple[LayerCache, ...], rows: Rows, *, tile_rows: int
     ) -> tuple[jax.Array, tuple[LayerCache, ...]]:
         """One forward. Shapes: -> normed hidden rows [R, D] and the cache with the rows written."""
-        frequency = jnp.asarray(self.config.rope.inverse_frequency(self.config.head_dim))
         x = self.embedding[...][rows.token]
-        written = []
-        for layer, layer_cache in zip(self.layers, cache, strict=True):
-            x, new_cache = _layer(*nnx.split(layer), x, layer_cache, rows, frequency, tile_rows)
-            written.append(new_cache)
-        return self.norm(x), tuple(written)
+        x, cache = run_layers(self.config, self.layers, x, cache, rows, tile_rows=tile_rows)
+        return self.norm(x), cache
 
     @property
     def head_weight(self) -> jax.Array:

@@ -1,4 +1,4 @@
-"""The model families that can be served, by the first of `architectures` in their config.json."""
+"""The model families that can be served or draft, by the first of `architectures` in their config.json."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ FAMILIES: Mapping[str, str] = {
 }
 """Architecture -> module whose FAMILY it is. Modules are imported on demand: asking what is served needs no jax."""
 
+DRAFTERS: Mapping[str, str] = {
+    **FAMILIES,
+    "TfjaxSmallDrafter": "tfjax.models.small_drafter",
+}
+"""The same, for what may draft."""
+
 
 def supported() -> str:
     """The architectures, as messages name them."""
@@ -26,5 +32,17 @@ def family_for(architecture: str) -> Family[Any]:
     """Raises ConfigError naming the supported architectures."""
     if architecture not in FAMILIES:
         raise ConfigError(f"architecture {architecture!r} is not supported; supported are: {supported()}")
-    family: Family[Any] = importlib.import_module(FAMILIES[architecture]).FAMILY
+    return _imported(FAMILIES[architecture])
+
+
+def drafter_family_for(architecture: str) -> Family[Any]:
+    """Raises ConfigError naming the architectures that may draft."""
+    if architecture not in DRAFTERS:
+        names = ", ".join(sorted(DRAFTERS))
+        raise ConfigError(f"architecture {architecture!r} cannot draft; supported drafters are: {names}")
+    return _imported(DRAFTERS[architecture])
+
+
+def _imported(module: str) -> Family[Any]:
+    family: Family[Any] = importlib.import_module(module).FAMILY
     return family

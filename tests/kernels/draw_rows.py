@@ -96,7 +96,7 @@ def token_reference(logits: NDArray[np.float32], row: Row, lanes: LaneTables) ->
         return int(np.argmax(result))
     scaled = (result - result.max()) / np.float32(row.temperature)
     seed = jnp.array([[row.seed & 0xFFFFFFFF, row.seed >> 32]], jnp.uint32)
-    noise = np.asarray(gumbel(seed, jnp.array([row.position], jnp.int32), VOCAB))[0]
+    noise = np.asarray(gumbel(seed, jnp.array([row.position], jnp.int32), jnp.arange(VOCAB)))[0]
     kept = keep_reference(scaled, row.top_k, row.top_p, row.min_p)
     return int(np.argmax(np.where(kept, scaled + noise, -np.inf)))
 
