@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
+from math import inf
 
 
 def share_rows(
-    chances: Sequence[Sequence[float]], fixed_rows: int, most_rows: int, price_ms: Callable[[int], float]
+    chances: Sequence[Sequence[float]],
+    fixed_rows: int,
+    most_rows: int,
+    price_ms: Callable[[int, int, int], float],
+    *,
+    least_rows: int = 0,
 ) -> list[int]:
     """Drafts granted to each stream: the total width with the most expected tokens per millisecond.
 
@@ -14,20 +21,29 @@ def share_rows(
     That is safe because a draft is accepted by equality with a keyed draw: how many there are cannot bias the draw.
 
     Args:
-        chances: per stream, the chance that draft k and all before it land; never rising along a stream.
+        chances: per stream, the chance that draft k and all before it land; a rise along a stream counts as none.
         fixed_rows: rows that are in the round anyway, at least one per stream.
         most_rows: rows of the widest forward.
-        price_ms: time of a round by its number of rows.
+        price_ms: time of a round by its rows, the streams that have a draft in it, and the most drafts of one stream.
+        least_rows: a round that measures its rows takes at least this many, or every draft there is.
     """
     nodes = sorted(
-        (-chance, place, stream) for stream, chain in enumerate(chances) for place, chance in enumerate(chain)
+        (-chance, place, stream)
+        for stream, chain in enumerate(chances)
+        for place, chance in enumerate(accumulate(chain, min), start=1)
     )
     del nodes[max(0, most_rows - fixed_rows) :]
-    worth = float(len(chances))
-    best_rate, best_count = worth / price_ms(fixed_rows), 0
-    for count, (minus_chance, _, _) in enumerate(nodes, start=1):
+    worth, drafting, deepest = float(len(chances)), 0, 0
+    best_rate, best_count = -inf, len(nodes)
+    if fixed_rows >= least_rows:
+        best_rate, best_count = worth / price_ms(fixed_rows, 0, 0), 0
+    for count, (minus_chance, place, _) in enumerate(nodes, start=1):
         worth -= minus_chance
-        rate = worth / price_ms(fixed_rows + count)
+        drafting += place == 1
+        deepest = max(deepest, place)
+        if fixed_rows + count < least_rows:
+            continue
+        rate = worth / price_ms(fixed_rows + count, drafting, deepest)
         if rate > best_rate:
             best_rate, best_count = rate, count
     granted = [0] * len(chances)

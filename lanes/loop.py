@@ -184,7 +184,7 @@ class Lanes:
             chances = [proposal.chances for proposal in proposals]
             return share_rows(chances, fixed_rows, self._widest, self._prices.of_round(len(proposals)))
         chances = [proposal.chances[: self._settings.first_width] for proposal in proposals]
-        return share_rows(chances, fixed_rows, self._widest, lambda _: 1.0)
+        return share_rows(chances, fixed_rows, self._widest, lambda rows, drafting, deepest: 1.0)
 
     def _queue(self, windows: Sequence[Window]) -> Flight | None:
         if windows:

@@ -3,30 +3,63 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+from tfjax.lanes.holds import UNPRICED, HoldGrid, Holds
 
 FIRST_OVERHEAD_MS = 8.0
 RATE = 0.2
+PLAIN_WITHIN = 8
+LEARNING_ROUNDS = 8
+LEARNING_EVERY = 32
+LEARNING_DRAFTS = 2
 
 
 class Prices:
-    """Price of a round = its overhead on the host + the measured time of the width that its rows pad to.
+    """Price of a round = its overhead on the host + the time of its forward + that of the hold that made its drafts.
 
-    `window_ms` is the backend's own table and may be filled later; nothing can be priced before.
+    A forward takes the measured time of the width that its rows pad to, and where rows are learned also what each
+    row beyond one per stream was seen to add. That may be negative, so none is priced below that of its streams alone.
+
+    Attributes:
+        hold: prices of the drafter.
     """
 
-    def __init__(self, widths: Sequence[int], window_ms: Mapping[int, float]) -> None:
+    def __init__(
+        self,
+        widths: Sequence[int],
+        window_ms: Mapping[int, float],
+        hold_ms: HoldGrid = UNPRICED,
+        *,
+        learn_rows: bool = False,
+        measure_width: bool = False,
+    ) -> None:
+        """Take the backend's table, which may be filled later: nothing can be priced before.
+
+        `learn_rows` learns what rows add to the table. Either flag makes some rounds wide enough to see it.
+        """
+        self.hold = Holds(hold_ms)
         self._widths = tuple(widths)
         self._window_ms = window_ms
+        self._learns_rows = learn_rows
+        self._measures = learn_rows or measure_width
         self._overhead_ms: dict[int, float] = {}
+        self._row_ms: float | None = None
+        self._rounds: Counter[int] = Counter()
+        self._drafted: Counter[int] = Counter()
 
     @property
     def known(self) -> bool:
         return all(width in self._window_ms for width in self._widths)
 
-    def forward_ms(self, rows: int) -> float:
-        """Time of the forward that `rows` rows pad to."""
-        return self._window_ms[self._widths[bisect_left(self._widths, rows)]]
+    def forward_ms(self, rows: int, streams: int | None = None) -> float:
+        """Time of a forward by its rows; with the number of its streams also what was learned about rows."""
+        table_ms = self._table_ms(rows)
+        if streams is None or self._row_ms is None:
+            return table_ms
+        return max(table_ms + self._row_ms * (rows - streams), self._table_ms(streams))
 
     def overhead_ms(self, streams: int) -> float:
         """What rounds of this many streams took beyond their forward; that of the nearest number seen."""
@@ -35,15 +68,56 @@ class Prices:
         nearest = min(self._overhead_ms, key=lambda seen: abs(seen - streams))
         return self._overhead_ms[nearest]
 
-    def of_round(self, streams: int) -> Callable[[int], float]:
-        """Milliseconds of a round of this many streams, by its rows."""
+    def of_round(self, streams: int) -> Callable[[int, int, int], float]:
+        """Milliseconds of a round of this many streams, by its rows, the streams that draft, and the most drafts."""
         overhead_ms = self.overhead_ms(streams)
-        return lambda rows: overhead_ms + self.forward_ms(rows)
+        if not self.hold.priced:
+            return lambda rows, _drafting, _deepest: overhead_ms + self.forward_ms(rows, streams)
+        hold_ms = cache(self.hold.ms)
+        return lambda rows, drafting, deepest: overhead_ms + self.forward_ms(rows, streams) + hold_ms(drafting, deepest)
 
-    def observe(self, rows: int, streams: int, round_ms: float) -> None:
-        """Learn the overhead from a round without drafts: with drafts the residual would hold the rows' cost too."""
-        if not self.known or rows != streams:
+    def wants_plain(self, streams: int) -> bool:
+        """Whether the next round of this many streams should go without drafts, so that rows can be learned at all."""
+        unseen = streams not in self._overhead_ms
+        return self._learns_rows and unseen and self._rounds[streams] >= PLAIN_WITHIN - 1
+
+    def least_rows(self, streams: int) -> int | None:
+        """Rows that the next round of this many streams should reach whatever they cost; None: let prices decide."""
+        if not self._measures or not self.known or self.wants_plain(streams):
+            return None
+        learning = self._drafted[streams] < LEARNING_ROUNDS or (self._rounds[streams] + 1) % LEARNING_EVERY == 0
+        return streams + LEARNING_DRAFTS if learning else None
+
+    def observe(self, rows: int, streams: int, round_ms: float, *, drafting: int = 0, deepest: int = 0) -> None:
+        """Learn from a round's time: the overhead if it was plain, else what its rows added.
+
+        Never both from one round, or each would learn the same residual.
+
+        Args:
+            rows: all rows, forced ones too.
+            streams: streams of the round.
+            round_ms: its time.
+            drafting: streams that had drafts verified.
+            deepest: the most drafts that a hold made for one of them; 0 where all came without one.
+        """
+        if not self.known:
             return
-        sample = max(0.0, round_ms - self.forward_ms(rows))
-        known = self._overhead_ms.get(streams, sample)
-        self._overhead_ms[streams] = known + RATE * (sample - known)
+        self._rounds[streams] += 1
+        if rows == streams:
+            sample_ms = max(0.0, round_ms - self._table_ms(rows))
+            self._overhead_ms[streams] = _average(self._overhead_ms.get(streams), sample_ms)
+        elif drafting:
+            self._drafted[streams] += 1
+            if self._learns_rows and streams in self._overhead_ms:
+                expected_ms = self._overhead_ms[streams] + self._table_ms(rows) + self.hold.ms(drafting, deepest)
+                self._row_ms = _average(self._row_ms, (round_ms - expected_ms) / (rows - streams))
+
+    def _table_ms(self, rows: int) -> float:
+        place = bisect_left(self._widths, rows)
+        if place < len(self._widths):
+            return self._window_ms[self._widths[place]]
+        return self._window_ms[self._widths[-1]] * rows / self._widths[-1]
+
+
+def _average(known: float | None, sample: float) -> float:
+    return sample if known is None else known + RATE * (sample - known)

@@ -17,7 +17,7 @@ def test_rows_cost_the_width_that_they_pad_to(rows: int, ms: float) -> None:
 
 
 def test_before_any_round_the_overhead_is_8_ms() -> None:
-    assert prices().of_round(1)(1) == 38.0
+    assert prices().of_round(1)(1, 0, 0) == 38.0
 
 
 def test_overhead_is_a_moving_average_of_what_plain_rounds_took_beyond_the_table() -> None:
