@@ -11,10 +11,11 @@ import pytest
 from tests.models.tiny import TINY
 from tfjax.engine.api import Sampling
 from tfjax.engine.buckets import row_invariant_plan
+from tfjax.engine.lane_tables import bytes_per_lane
 from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.rows_buffer import RowsBuffer
 from tfjax.engine.step import Bucket
-from tfjax.engine.target import TargetBackend, WindowMismatch, bytes_per_lane, empty_state
+from tfjax.engine.target import TargetBackend, WindowMismatch, empty_state
 from tfjax.kernels.draw import TOP_LOGPROBS, Drawn
 from tfjax.lanes.backend import Backend
 from tfjax.lanes.stream import Request, Stream, Times

@@ -24,12 +24,13 @@ from tfjax.config import ServeConfig
 from tfjax.engine.buckets import Plan, row_invariant_plan, single_bucket_plan
 from tfjax.engine.compiles import compiles
 from tfjax.engine.engine import Engine, Served
+from tfjax.engine.lane_tables import bytes_per_lane
 from tfjax.engine.least_rows import find_least_rows
 from tfjax.engine.memory import MemoryPlan, memory_budget, plan_memory
 from tfjax.engine.probe import ProbeReport, probe
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
 from tfjax.engine.step import Step
-from tfjax.engine.target import TargetBackend, bytes_per_lane
+from tfjax.engine.target import TargetBackend
 from tfjax.engine.timing import cached, measure
 from tfjax.engine.weights import LoadedModel, Progress, load_model
 from tfjax.kernels.paged_attention import PAGE_ROWS

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from tfjax.engine.api import Sampling, TokenLogprob
 from tfjax.engine.buckets import Plan
-from tfjax.engine.lane_sampling import LONGEST_STOPS, LaneSampling
+from tfjax.engine.lane_sampling import LaneSampling
+from tfjax.engine.lane_tables import empty_tables, needs_tables, set_tables
 from tfjax.engine.memory import MemoryPlan
+from tfjax.engine.page_table import PageTable
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
 from tfjax.engine.step import Bucket, State, Step
 from tfjax.engine.weights import LoadedModel
-from tfjax.kernels.draw import NOT_FINITE, Drawn, LaneTables
+from tfjax.kernels.draw import NOT_FINITE, Drawn
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Result, Window
@@ -54,13 +54,16 @@ class TargetBackend:
         self.chunk_rows: Sequence[int] = tuple(bucket.rows for bucket in plan.prompt)[-2:]
         self.window_ms: Mapping[int, float] = {}
         self.state = empty_state(model, memory)
-        self._pages: NDArray[np.int32] = np.zeros((memory.lanes + 1, memory.pages_per_lane), np.int32)
-        self._known_pages: list[list[int]] = [[] for _ in range(memory.lanes + 1)]
+        self._pages = PageTable(memory.lanes, memory.pages_per_lane)
         self._chunk: Drawn | None = None
         self.broken: Exception | None = None
-        self.page_table: jax.Array = jnp.array(self._pages)
         self._sampling: dict[int, LaneSampling] = {}
         self._first: dict[int, Forward] = {}
+
+    @property
+    def page_table(self) -> jax.Array:
+        """Shape: int32 [lanes + 1, pages]."""
+        return self._pages.on_device
 
     def warm_up(self) -> None:
         """Compile what only some requests need, so that none of them waits for it."""
@@ -72,18 +75,12 @@ class TargetBackend:
         sampling: Sampling = stream.request.sampling or Sampling(temperature=0.0)
         lane = stream.lane
         self._sampling[lane] = LaneSampling.of(sampling, len(stream.request.prompt))
-        self._pages[lane] = 0
-        self._known_pages[lane] = []
-        if sampling.logit_bias or sampling.min_tokens:
+        self._pages.clear(lane)
+        if needs_tables(sampling):
             self._set_tables(lane, sampling, stream.request.stop_ids)
 
     def _set_tables(self, lane: int, sampling: Sampling, stop_ids: frozenset[int]) -> None:
-        bias = np.zeros(self.vocab, np.float32)
-        for token, value in sampling.logit_bias:
-            bias[token] = value
-        stops = np.full(LONGEST_STOPS, self.vocab, np.int32)
-        stops[: len(stop_ids)] = sorted(stop_ids)
-        self.state = self.state._replace(tables=_set_lane(self.state.tables, lane, bias, stops))
+        self.state = self.state._replace(tables=set_tables(self.state.tables, lane, sampling, stop_ids))
 
     def prefill_step(self, stream: Stream, start: int, stop: int) -> None:
         if self._chunk is not None:
@@ -161,21 +158,11 @@ class TargetBackend:
     def _lay_out(self, bucket: Bucket, parts: Sequence[tuple[Stream, int, int]]) -> RowsBuffer:
         """Rows of (stream, position, rows) end to end."""
         for stream, _, _ in parts:
-            self._sync_pages(stream)
+            self._pages.sync(stream)
         buffer = RowsBuffer(bucket.rows)
         runs = [Run(stream.lane, position, rows) for stream, position, rows in parts]
         lay_out(buffer, runs, tile_rows=bucket.tile_rows, scratch_lane=self.memory.lanes)
         return buffer
-
-    def _sync_pages(self, stream: Stream) -> None:
-        """Copy the stream's pages into the table if they changed. Page 0 is scratch, so the loop's ids move by one."""
-        lane = stream.lane
-        if stream.pages == self._known_pages[lane]:
-            return
-        self._known_pages[lane] = list(stream.pages)
-        self._pages[lane] = 0
-        self._pages[lane, : len(stream.pages)] = np.add(stream.pages, 1)
-        self.page_table = jnp.array(self._pages)  # a copy: the host goes on writing
 
     def _run(self, bucket: Bucket, token: Any, buffer: RowsBuffer) -> Drawn:
         try:
@@ -192,24 +179,8 @@ def empty_state(model: LoadedModel, memory: MemoryPlan) -> State:
     positions = memory.pages_per_lane * PAGE_ROWS
     return State(
         model.family.empty_cache(model.config, memory.pages + 1, PAGE_ROWS, model.dtype),
-        LaneTables(
-            bias=jnp.zeros((lanes, vocab), jnp.float32),
-            stops=jnp.full((lanes, LONGEST_STOPS), vocab, jnp.int32),
-            history=jnp.zeros((lanes, positions), jnp.int32),
-        ),
+        empty_tables(lanes, vocab, positions),
     )
-
-
-def bytes_per_lane(vocab: int, context: int) -> int:
-    """Bytes of one lane's tables."""
-    return 4 * (vocab + LONGEST_STOPS + context)
-
-
-def _set_rows(tables: LaneTables, lane: Any, bias: Any, stops: Any) -> LaneTables:
-    return tables._replace(bias=tables.bias.at[lane].set(bias), stops=tables.stops.at[lane].set(stops))
-
-
-_set_lane = jax.jit(_set_rows, donate_argnums=0)
 
 
 def _logprobs(drawn: Drawn, row: int, draws: Sequence[int], wanted: int) -> list[TokenLogprob]:
