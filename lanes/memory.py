@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfjax.lanes.pages import PagePool
+from tfjax.lanes.prefix_cache import PrefixCache
 from tfjax.lanes.stream import Stream
 
 
@@ -12,19 +13,25 @@ class Memory:
     """Gives streams pages ahead of need: for the prompt and at most the next `growth_rows` positions.
 
     When pages run short the older stream goes first: the newest ones give back what they hold in advance, and a stream
-    that cannot place its next row is paused with its state kept.
+    that cannot place its next row is paused with its state kept. A stream that begins shares the pages that hold the
+    beginning of its prompt already, and never writes them: its rows start after them.
     """
 
     def __init__(self, pool: PagePool, growth_rows: int) -> None:
         self.pool = pool
+        self.prefixes = PrefixCache(pool)
         self._growth_rows = growth_rows
 
     def begin(self, stream: Stream) -> bool:
         """Take pages for the prompt and the first growth; False (and nothing taken) where they are not free."""
-        count = self.pool.pages_for(min(stream.limit, len(stream.request.prompt) + self._growth_rows))
-        if count > self.pool.free:
+        shared = self.prefixes.find(stream)
+        count = self.pool.pages_for(min(stream.limit, len(stream.request.prompt) + self._growth_rows)) - len(shared)
+        if count > self.pool.free_beside(shared):
             return False
-        stream.pages = self.pool.take(count)
+        self.pool.hold(shared)
+        stream.pages = shared + self.pool.take(count)
+        stream.cache_length = stream.reused = len(shared) * self.pool.page_rows
+        self.prefixes.begun(stream)
         return True
 
     def secure(self, streams: Sequence[Stream]) -> bool:
@@ -42,10 +49,14 @@ class Memory:
         """Says that no stream can go on."""
         return f"the cache is full: {self.pool.size} pages of {self.pool.page_rows} tokens for {streams} requests"
 
+    def prompt_filled(self, stream: Stream) -> None:
+        """Let others share the prompt from now on."""
+        if stream.reason is None:
+            self.prefixes.offer(stream, len(stream.request.prompt))
+
     def end(self, stream: Stream) -> None:
-        """Take all pages back."""
-        self.pool.give_back(stream.pages)
-        stream.pages = []
+        """Take all pages back; the committed rows are kept for others, unless something went wrong with the stream."""
+        self.prefixes.leave(stream, 0 if stream.reason == "error" else stream.cache_length)
 
     def _extend(self, stream: Stream, growth_rows: int) -> bool:
         """Make sure that the stream can place its next fixed rows, with growth to spare where pages are free."""

@@ -20,7 +20,8 @@ class Roster:
     def __init__(self, settings: Settings) -> None:
         self.waiting: deque[Stream] = deque()
         self.running: list[Stream] = []
-        self.memory = Memory(PagePool(settings.pages, settings.page_rows), settings.growth_rows)
+        pool = PagePool(settings.pages, settings.page_rows, settings.prompt_pages)
+        self.memory = Memory(pool, settings.growth_rows)
         self._settings = settings
         self._free_lanes = list(range(settings.lanes - 1, -1, -1))
 
@@ -51,7 +52,8 @@ class Roster:
     def start_next(self, now_s: float) -> Stream | None:
         """Give the first waiting stream a lane and pages; None where it has to wait, or nobody waits.
 
-        Nobody starts while an older stream is short of pages.
+        Where the beginning of its prompt is cached, its `cache_length` says how much of it. Nobody starts while an older
+        stream is short of pages.
         """
         if not self.waiting or not self._free_lanes or any(stream.paused for stream in self.running):
             return None
@@ -64,7 +66,8 @@ class Roster:
         return stream
 
     def prompt_filled(self, stream: Stream) -> None:
-        """The stream's prompt is whole in the cache, and the draw after it was sound."""
+        """Others may share the stream's prompt: it is whole in the cache, and the draw after it was sound."""
+        self.memory.prompt_filled(stream)
 
     def remove(self, stream: Stream) -> None:
         """Take the stream out, and its lane and pages back."""

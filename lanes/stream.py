@@ -98,6 +98,7 @@ class Stream:
         context: prompt and emitted tokens.
         cache_length: tokens of context whose rows are committed.
         reused: tokens of the prompt whose rows were cached when it started.
+        block_names: of the whole blocks of context, from the first on, as far as the prefix cache asked for them.
         lane: the backend's slot, -1 before it has one.
         pages: cache pages held, in order of position.
         forced: tokens that must be emitted next, whatever the target draws.
@@ -116,6 +117,7 @@ class Stream:
     context: list[int] = field(init=False)
     cache_length: int = 0
     reused: int = 0
+    block_names: list[bytes] = field(default_factory=list)
     lane: int = -1
     pages: list[int] = field(default_factory=list)
     forced: deque[int] = field(default_factory=deque)
