@@ -33,7 +33,7 @@ class Acceptance:
         return 1.0 + sum(self.chain(depth))
 
     def observe(self, drafted: int, accepted: int) -> None:
-        """Learn from a window whose first `accepted` of `drafted` drafts landed; drafts past the first miss say nothing."""
+        """Learn from a window whose first `accepted` of `drafted` drafts landed; those past the miss say nothing."""
         for depth in range(1, min(drafted, accepted + 1) + 1):
             chance = self.chance(depth)
             self._set(depth, max(FLOOR, chance + RATE * ((depth <= accepted) - chance)))
