@@ -14,6 +14,7 @@ def share_rows(
     price_ms: Callable[[int, int, int], float],
     *,
     least_rows: int = 0,
+    held: Sequence[bool] | None = None,
 ) -> list[int]:
     """Drafts granted to each stream: the total width with the most expected tokens per millisecond.
 
@@ -24,8 +25,9 @@ def share_rows(
         chances: per stream, the chance that draft k and all before it land; a rise along a stream counts as none.
         fixed_rows: rows that are in the round anyway, at least one per stream.
         most_rows: rows of the widest forward.
-        price_ms: time of a round by its rows, the streams that have a draft in it, and the most drafts of one stream.
+        price_ms: time of a round by its rows, the streams that have a held draft in it, and the most of one stream.
         least_rows: a round that measures its rows takes at least this many, or every draft there is.
+        held: per stream, whether a drafter makes its drafts, which costs a hold; left out, all are such.
     """
     nodes = sorted(
         (-chance, place, stream)
@@ -37,10 +39,11 @@ def share_rows(
     best_rate, best_count = -inf, len(nodes)
     if fixed_rows >= least_rows:
         best_rate, best_count = worth / price_ms(fixed_rows, 0, 0), 0
-    for count, (minus_chance, place, _) in enumerate(nodes, start=1):
+    for count, (minus_chance, place, stream) in enumerate(nodes, start=1):
         worth -= minus_chance
-        drafting += place == 1
-        deepest = max(deepest, place)
+        if held is None or held[stream]:
+            drafting += place == 1
+            deepest = max(deepest, place)
         if fixed_rows + count < least_rows:
             continue
         rate = worth / price_ms(fixed_rows + count, drafting, deepest)

@@ -63,11 +63,11 @@ class StandAside:
             else:
                 self._looked_ahead = True
 
-    def drafted_round(self, kept: int, round_ms: float, plain_ms: float) -> bool:
+    def drafted_round(self, kept: float, round_ms: float, plain_ms: float) -> bool:
         """A round that verified drafts ended; whether it was a probe that paid.
 
         Args:
-            kept: tokens that it yielded, the one after the drafts counted.
+            kept: tokens that it yielded per stream, the one after the drafts counted.
             round_ms: its time with the drafter's steps.
             plain_ms: time of a round without drafts.
         """

@@ -5,10 +5,21 @@ import pytest
 from tfjax.lanes.prices import Prices
 
 TABLE = {2: 30.0, 4: 39.0, 8: 47.0}
+GRID = {1: {1: 2.0, 3: 4.0}, 2: {1: 3.0, 3: 6.0}}
 
 
-def prices() -> Prices:
-    return Prices((2, 4, 8), TABLE)
+def prices(*, learn_rows: bool = False, measure_width: bool = False) -> Prices:
+    return Prices((2, 4, 8), TABLE, GRID, learn_rows=learn_rows, measure_width=measure_width)
+
+
+def taught(*row_ms: float, streams: int = 1, rows: int = 3) -> Prices:
+    """Rows learned from rounds of one drafting stream: 5 ms of overhead, then 2 ms of hold and this much per row."""
+    learned = prices(learn_rows=True)
+    learned.observe(streams, streams, learned.forward_ms(streams) + 5.0)
+    for extra_ms in row_ms:
+        round_ms = 5.0 + learned.forward_ms(rows) + 2.0 + extra_ms * (rows - streams)
+        learned.observe(rows, streams, round_ms, drafting=1, deepest=1)
+    return learned
 
 
 @pytest.mark.parametrize(("rows", "ms"), [(1, 30), (2, 30), (3, 39), (4, 39), (5, 47), (8, 47)])
@@ -16,8 +27,18 @@ def test_rows_cost_the_width_that_they_pad_to(rows: int, ms: float) -> None:
     assert prices().forward_ms(rows) == ms
 
 
+def test_above_the_widest_the_time_is_proportional() -> None:
+    assert prices().forward_ms(12) == 70.5
+
+
 def test_before_any_round_the_overhead_is_8_ms() -> None:
     assert prices().of_round(1)(1, 0, 0) == 38.0
+
+
+def test_a_round_with_drafts_adds_its_hold() -> None:
+    assert prices().of_round(2)(4, 2, 2) == 8.0 + 39.0 + 4.5
+    assert prices().of_round(2)(4, 0, 0) == 8.0 + 39.0
+    assert Prices((2, 4, 8), TABLE).of_round(2)(4, 2, 2) == 8.0 + 39.0
 
 
 def test_overhead_is_a_moving_average_of_what_plain_rounds_took_beyond_the_table() -> None:
@@ -26,6 +47,7 @@ def test_overhead_is_a_moving_average_of_what_plain_rounds_took_beyond_the_table
     assert learned.overhead_ms(1) == 10.0
     learned.observe(1, 1, 50.0)
     assert learned.overhead_ms(1) == pytest.approx(12.0)
+    assert learned.of_round(1)(3, 0, 0) == pytest.approx(51.0)
 
 
 def test_overhead_is_never_negative() -> None:
@@ -34,8 +56,9 @@ def test_overhead_is_never_negative() -> None:
     assert learned.overhead_ms(1) == 0.0
 
 
-def test_rounds_with_drafts_teach_nothing() -> None:
-    learned = prices()
+def test_rounds_with_drafts_or_forced_rows_teach_no_overhead() -> None:
+    learned = prices(learn_rows=True)
+    learned.observe(2, 1, 99.0, drafting=1, deepest=1)
     learned.observe(2, 1, 99.0)
     assert learned.overhead_ms(1) == 8.0
 
@@ -49,9 +72,142 @@ def test_the_nearest_number_of_streams_stands_in() -> None:
 
 def test_nothing_is_known_before_every_width_was_timed() -> None:
     table = {2: 30.0}
-    late = Prices((2, 4), table)
+    late = Prices((2, 4), table, learn_rows=True)
     assert not late.known
-    late.observe(1, 1, 99.0)
+    for _ in range(9):
+        late.observe(1, 1, 99.0)
+        late.observe(3, 1, 99.0, drafting=1, deepest=1)
+    assert late.least_rows(1) is None
     table[4] = 39.0
     assert late.known
     assert late.overhead_ms(1) == 8.0
+    assert late.least_rows(1) == 3
+    assert not late.wants_plain(1)
+
+
+# Rows.
+
+
+def test_a_row_beyond_one_per_stream_costs_what_rounds_with_drafts_took_too_long() -> None:
+    learned = taught(1.5)
+    assert learned.forward_ms(3, 1) == pytest.approx(39.0 + 2 * 1.5)
+    assert learned.forward_ms(4, 1) == pytest.approx(39.0 + 3 * 1.5)
+    assert learned.forward_ms(4, 3) == pytest.approx(39.0 + 1.5)
+    assert learned.forward_ms(3) == 39.0
+    assert learned.of_round(1)(5, 1, 3) == pytest.approx(5.0 + 47.0 + 4 * 1.5 + 4.0)
+
+
+def test_rows_are_a_moving_average() -> None:
+    assert taught(1.5, 3.5).forward_ms(2, 1) == pytest.approx(30.0 + 1.5 + 0.2 * 2.0)
+
+
+def test_a_row_may_cost_less_than_the_table_but_no_forward_less_than_its_streams() -> None:
+    learned = taught(-4.0)
+    assert learned.forward_ms(3, 1) == pytest.approx(39.0 - 8.0)
+    assert learned.forward_ms(4, 1) == 30.0
+    assert learned.forward_ms(4, 3) == 39.0
+
+
+def test_a_table_that_dips_is_not_bounded_while_nothing_was_learned() -> None:
+    assert Prices((2, 4), {2: 30.0, 4: 29.5}, learn_rows=True).forward_ms(3, 1) == 29.5
+
+
+def test_rows_are_not_learned_unless_asked_for() -> None:
+    learned = prices(measure_width=True)
+    learned.observe(1, 1, 35.0)
+    learned.observe(3, 1, 99.0, drafting=1, deepest=1)
+    assert learned.forward_ms(3, 1) == 39.0
+
+
+def test_rows_are_not_learned_at_a_number_of_streams_without_a_plain_round() -> None:
+    learned = prices(learn_rows=True)
+    learned.observe(1, 1, 35.0)
+    learned.observe(4, 2, 99.0, drafting=2, deepest=1)
+    assert learned.forward_ms(4, 2) == 39.0
+    learned.observe(2, 2, 35.0)
+    learned.observe(4, 2, 5.0 + 39.0 + 3.0 + 2 * 0.5, drafting=2, deepest=1)
+    assert learned.forward_ms(4, 2) == pytest.approx(40.0)
+
+
+def test_forced_rows_alone_teach_no_row() -> None:
+    learned = taught()
+    learned.observe(3, 1, 99.0)
+    assert learned.forward_ms(3, 1) == 39.0
+
+
+def test_drafts_that_came_without_a_hold_teach_rows_all_the_same() -> None:
+    learned = taught()
+    learned.observe(3, 1, 5.0 + 39.0 + 2 * 1.5, drafting=1, deepest=0)
+    assert learned.forward_ms(3, 1) == pytest.approx(42.0)
+
+
+# One plain round for each number of streams.
+
+
+def test_the_eighth_round_goes_without_drafts_where_none_was_plain() -> None:
+    learned = prices(learn_rows=True)
+    wanted = []
+    for _ in range(9):
+        wanted.append(learned.wants_plain(2))
+        learned.observe(4, 2, 50.0, drafting=2, deepest=1)
+    assert wanted == [False] * 7 + [True] * 2
+    assert learned.least_rows(2) is None
+    assert not learned.wants_plain(1)
+    learned.observe(2, 2, 50.0)
+    assert not learned.wants_plain(2)
+
+
+def test_a_plain_round_in_time_is_enough() -> None:
+    learned = prices(learn_rows=True)
+    learned.observe(2, 2, 50.0)
+    for _ in range(20):
+        learned.observe(4, 2, 50.0, drafting=2, deepest=1)
+    assert not learned.wants_plain(2)
+
+
+def test_no_round_is_made_plain_unless_rows_are_learned() -> None:
+    learned = prices(measure_width=True)
+    for _ in range(20):
+        learned.observe(4, 2, 50.0, drafting=2, deepest=1)
+    assert not learned.wants_plain(2)
+
+
+# Rounds that measure a width.
+
+
+def test_no_round_measures_unless_asked_for() -> None:
+    assert prices().least_rows(1) is None
+
+
+@pytest.mark.parametrize("learn_rows", [True, False])
+def test_rounds_reach_two_drafts_until_eight_had_drafts_and_then_every_32nd(learn_rows: bool) -> None:
+    learned = prices(learn_rows=learn_rows, measure_width=not learn_rows)
+    learned.observe(3, 3, 50.0)
+    learning = []
+    for number in range(2, 100):
+        if learned.least_rows(3) is not None:
+            assert learned.least_rows(3) == 5
+            learning.append(number)
+        learned.observe(5, 3, 50.0, drafting=2, deepest=1)
+    assert learning == [2, 3, 4, 5, 6, 7, 8, 9, 32, 64, 96]
+
+
+def test_plain_rounds_count_among_the_32_but_not_among_the_eight() -> None:
+    learned = prices(learn_rows=True)
+    for _ in range(20):
+        learned.observe(1, 1, 35.0)
+        assert learned.least_rows(1) == 3
+    for _ in range(8):
+        learned.observe(3, 1, 50.0, drafting=1, deepest=1)
+    learning = []
+    for number in range(29, 65):
+        if learned.least_rows(1) is not None:
+            learning.append(number)
+        learned.observe(1, 1, 35.0)
+    assert learning == [32, 64]
+
+
+def test_each_number_of_streams_is_measured_by_itself() -> None:
+    learned = taught(*[1.0] * 8)
+    assert learned.least_rows(1) is None
+    assert learned.least_rows(2) == 4
