@@ -56,23 +56,22 @@ class PrefixCache:
         It ends at a block that is kept in another page: the stream does not hold that one, and must not be what keeps
         a block whose parent may go.
         """
-        for place, name in enumerate(self._names(stream, rows)):
-            if self._keep(name, stream.pages[place]) != stream.pages[place]:
+        for own, name in zip(stream.pages, self._names(stream, rows), strict=False):
+            if self._keep(name, own) != own:
                 return
 
     def leave(self, stream: Stream, rows: int) -> None:
         """Give the stream's pages back, and keep the whole blocks of its first `rows` rows."""
         pages: list[int] = []
-        kept = 0
-        for place, name in enumerate(self._names(stream, rows)):
-            own = stream.pages[place]
+        whole = 0
+        for own, name in zip(stream.pages, self._names(stream, rows), strict=False):
             page = self._keep(name, own)
             if page != own:  # used just as well, so it stays as long as the blocks after it
                 self._pool.hold([page])
                 pages.append(own)
             pages.append(page)
-            kept += 1
-        self._pool.give_back(pages + stream.pages[kept:])
+            whole += 1
+        self._pool.give_back(pages + stream.pages[whole:])
         stream.pages = []
 
     def _keep(self, name: bytes, page: int) -> int:
@@ -87,7 +86,7 @@ class PrefixCache:
         del self._page_of[self._name_of.pop(page)]
 
     def _names(self, stream: Stream, rows: int) -> Iterator[bytes]:
-        """Names of the whole blocks of a stream's first `rows` tokens. Each is computed once; none where none is kept."""
+        """Names of the whole blocks of a stream's first `rows` tokens, each computed once; none where none is kept."""
         if not self._pool.most_idle:
             return
         size, names = self._pool.page_rows, stream.block_names

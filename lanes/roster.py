@@ -52,8 +52,8 @@ class Roster:
     def start_next(self, now_s: float) -> Stream | None:
         """Give the first waiting stream a lane and pages; None where it has to wait, or nobody waits.
 
-        Where the beginning of its prompt is cached, its `cache_length` says how much of it. Nobody starts while an older
-        stream is short of pages.
+        Its `cache_length` says how much of its prompt is in the cache already. Nobody starts while an older stream is
+        short of pages.
         """
         if not self.waiting or not self._free_lanes or any(stream.paused for stream in self.running):
             return None
