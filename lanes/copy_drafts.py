@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfjax.lanes.proposer import NOTHING, Proposal
+from tfjax.lanes.stream import Request
 from tfjax.lanes.suffix_index import SuffixIndex
 
 MOST_WIDTH = 64
@@ -44,7 +45,8 @@ class CopyDrafts:
         if match.length < self._least_match or count < 1:
             return NOTHING
         self._offered = self._index.copy(match, count)
-        return Proposal(self._offered, tuple([self._trust * chance for chance in CHANCES[:count]]))
+        chances = tuple([self._trust * chance for chance in CHANCES[:count]])
+        return Proposal(self._offered, chances, match.length)
 
     def pass_unread(self) -> bool:
         if self._silent_asks:
@@ -70,6 +72,11 @@ class CopyDrafts:
         self._failures += 1
         if self._failures == FAILURES_BEFORE_SILENCE:
             self._failures, self._silent_asks = 0, SILENT_ASKS
+
+
+def copies_for(first_width: int, most_width: int, request: Request) -> CopyDrafts:
+    """The copies of one request."""
+    return CopyDrafts(request.least_match, first_width, most_width)
 
 
 def _agreeing(left: Sequence[int], right: Sequence[int]) -> int:

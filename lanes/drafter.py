@@ -41,6 +41,9 @@ class Drafter(Protocol):
     step_ms: float
     """Milliseconds of one draft, where holds are not measured."""
 
+    stands_aside: bool
+    """Whether a stream whose drafts do not pay stops drafting for long stretches, instead of a few rounds at a time."""
+
     def open(self, stream: Stream) -> None:
         """Take the stream's lane; nothing of the lane's earlier stream counts any more."""
 

@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
-from tfjax.lanes.allocation import share_rows
+from tfjax.lanes.asking import Asking
 from tfjax.lanes.backend import Backend
 from tfjax.lanes.containment import Contained
-from tfjax.lanes.copy_drafts import CopyDrafts
+from tfjax.lanes.copy_drafts import copies_for
+from tfjax.lanes.drafted import Drafted
+from tfjax.lanes.flight import Flight
 from tfjax.lanes.listener import Listener
 from tfjax.lanes.outcome import Outcome, describe, judge
+from tfjax.lanes.planning import Planner
 from tfjax.lanes.prices import Prices
-from tfjax.lanes.proposer import NOTHING, CheckedProposer, Proposal, Proposer
+from tfjax.lanes.proposer import CheckedProposer, Proposer
+from tfjax.lanes.room import Room
 from tfjax.lanes.roster import Roster
+from tfjax.lanes.round_clock import RoundClock
 from tfjax.lanes.settings import Settings
 from tfjax.lanes.stream import Request, Stream
-from tfjax.lanes.turns import next_prompt, take_turns
+from tfjax.lanes.turns import next_prompt
 from tfjax.lanes.window import Window
-
-
-@dataclass(slots=True)
-class Flight:
-    """A forward that is queued on the device and not yet read.
-
-    Attributes:
-        windows: its rows.
-        ticket: the backend's handle to read it by.
-        queued_s: when it was queued.
-        kept: whether its windows are committed already.
-    """
-
-    windows: Sequence[Window]
-    ticket: Any
-    queued_s: float
-    kept: bool = False
 
 
 class Lanes:
@@ -59,21 +46,27 @@ class Lanes:
         self._clock = clock
         self._settings = settings
         self._listener = listener
-        self._proposer = proposer or self._copy_drafts
         self._roster = Roster(settings)
-        self._prices = Prices(backend.widths, backend.window_ms)
+        self._drafted = backend if isinstance(backend, Drafted) else None
         self._widest = backend.widths[-1]
-        self._most_drafts = min(settings.draft_tokens, self._widest - 1)
+        self._room = Room(self._roster.memory, min(settings.draft_tokens, self._widest - 1))
+        drafter = self._drafted.drafter if self._drafted else None
+        self._prices = Prices(backend.widths, backend.window_ms, drafter.hold_ms if drafter else {})
+        self._proposer = proposer or partial(copies_for, settings.first_width, self._room.most_drafts)
+        self._asking = Asking(self._prices, self._room, drafter, self._widest)
+        self._planner = Planner(settings, self._prices, self._room, self._widest)
+        self._held = (0, 0)
         self._flight: Flight | None = None
-        self._settled_s = 0.0
+        self._round_clock = RoundClock(clock, self._prices)
 
     # What the owner calls.
 
     def admit(self, request: Request) -> Stream:
         """Queue a request; it starts once a lane and pages are free. Raises Refused where it could never be served."""
         stream = self._roster.add(request, self._clock())
-        if request.drafts and self._most_drafts:
+        if request.drafts and self._room.most_drafts:
             stream.proposer = CheckedProposer(self._proposer(request), self._settings.vocab_size, request.stop_ids)
+            self._asking.open(stream)
         return stream
 
     def cancel(self, stream: Stream) -> None:
@@ -123,6 +116,8 @@ class Lanes:
         while (stream := self._roster.start_next(self._clock())) is not None:
             with self._contained([stream]):
                 self._backend.prefill_begin(stream)
+                if stream.proposer is not None:
+                    stream.proposer.extend(stream.request.prompt[: stream.cache_length])
 
     def _fill_prompt(self) -> bool:
         """Compute one chunk of one prompt. A finished prompt's first token is drawn and sent at once."""
@@ -143,23 +138,18 @@ class Lanes:
                 outcome = judge(Window(stream, stop - 1, prompt[-1]), result)
                 if stream.proposer is not None:
                     stream.proposer.extend(outcome.tokens)
-                self._emit(outcome)
+                _advance(outcome)
+                if outcome.reason != "error":
+                    self._roster.prompt_filled(stream)
+                self._tell(outcome)
         return True
 
     def _plan(self) -> list[Window]:
-        """The windows of the next round: forced tokens go before proposed drafts, and those share the rows left."""
         self._secure_pages()
+        for stream, error in self._ask(()).items():
+            self._end(stream, "error", error)
         live = self._roster.decoding
-        if not live:
-            return []
-        streams = take_turns(live, self._settings.batch_streams, min(self._settings.batch_rows, self._widest))
-        forced = [self._forced(stream) for stream in streams]
-        proposals = [NOTHING if rows else self._ask(stream) for stream, rows in zip(streams, forced, strict=True)]
-        granted = self._share(proposals, len(streams) + sum(map(len, forced)))
-        return [
-            Window(stream, stream.cache_length, stream.context[-1], rows + proposal.tokens[:count], len(rows))
-            for stream, rows, proposal, count in zip(streams, forced, proposals, granted, strict=True)
-        ]
+        return self._planner.windows(live) if live else []
 
     def _secure_pages(self) -> None:
         """Make sure of pages for the next round's rows; as a last resort the newest stream has to go."""
@@ -169,28 +159,26 @@ class Lanes:
                 running[-1], "error", f"{memory.shortage(len(running))}; start with a lower --parallel or --context"
             )
 
-    def _forced(self, stream: Stream) -> tuple[int, ...]:
-        return tuple(stream.forced)[: min(stream.room, self._widest - 1)] if stream.forced else ()
+    def _ask(self, verified: Sequence[Outcome]) -> dict[Stream, str]:
+        """Get drafts for the next windows of all streams that have none yet; returns whom the drafter failed, and how.
 
-    def _ask(self, stream: Stream) -> Proposal:
-        """Ask for drafts, exactly once a round: a proposer that stays silent for a while counts the asks."""
-        if stream.proposer is None:
-            return NOTHING
-        spare = self._roster.memory.rows(stream) - stream.cache_length - 1
-        return stream.proposer.propose(min(self._most_drafts, stream.room, spare))
-
-    def _share(self, proposals: Sequence[Proposal], fixed_rows: int) -> list[int]:
-        if self._prices.known:
-            chances = [proposal.chances for proposal in proposals]
-            return share_rows(chances, fixed_rows, self._widest, self._prices.of_round(len(proposals)))
-        chances = [proposal.chances[: self._settings.first_width] for proposal in proposals]
-        return share_rows(chances, fixed_rows, self._widest, lambda rows, drafting, deepest: 1.0)
+        The drafter is also told what became of the windows of a round that was just read.
+        """
+        going_on = [outcome for outcome in verified if outcome.reason is None]
+        ended = {outcome.window.stream for outcome in verified if outcome.reason is not None}
+        asks = self._asking.prepare([stream for stream in self._roster.decoding if stream not in ended])
+        if self._drafted is None:
+            return {}
+        self._held = (self._held[0] + len(asks), max([self._held[1], *[ask.depth for ask in asks]]))
+        windows, kept = [outcome.window for outcome in going_on], [outcome.kept for outcome in going_on]
+        failed = self._drafted.draft(windows, kept, asks)
+        return {stream: describe(error) for stream, error in failed.items()}
 
     def _queue(self, windows: Sequence[Window]) -> Flight | None:
         if windows:
             with self._contained([window.stream for window in windows]):
-                queued_s = self._clock()
-                return Flight(windows, self._backend.verify(windows), queued_s)
+                queued_s, held, self._held = self._clock(), self._held, (0, 0)
+                return Flight(windows, self._backend.verify(windows), queued_s, held)
         return None
 
     def _run_ahead(self, flight: Flight) -> Flight | None:
@@ -215,11 +203,11 @@ class Lanes:
             and not stream.forced
             and stream.left >= 2
             and len(stream.context) < self._roster.memory.rows(stream)
-            and (stream.proposer is None or stream.proposer.pass_unread())
+            and self._asking.may_pass(stream)
         )
 
     def _settle(self, flight: Flight, timed: bool) -> None:
-        """Read a forward, accept and cut, commit each window once, and tell."""
+        """Read a forward, accept and cut, ask for the next drafts, commit each window once, and tell."""
         windows = flight.windows
         streams = [window.stream for window in windows]
         if streams[0].reason is not None:
@@ -227,42 +215,55 @@ class Lanes:
         with self._contained(streams):
             results = self._backend.read(flight.ticket)
             outcomes = [judge(window, result) for window, result in zip(windows, results, strict=True)]
-            if not flight.kept:
-                self._backend.keep(windows, [outcome.kept for outcome in outcomes])
-            self._observe(flight, timed)
+            round_ms = self._round_clock.settle(flight, timed)
+            self.rounds += 1
             for outcome in outcomes:
-                self._account(outcome, alone=len(windows) == 1)
-                self._emit(outcome)
+                self._account(outcome, len(windows), round_ms)
+                _advance(outcome)
+            failed = self._commit(flight, outcomes)
+            for outcome in outcomes:
+                self._tell(outcome)
+            for stream, error in failed.items():
+                if stream.reason is None:
+                    self._end(stream, "error", error)
 
-    def _observe(self, flight: Flight, timed: bool) -> None:
-        """Learn from the time between two settled rounds, or from queueing to here where the device was idle before."""
-        now_s = self._clock()
-        if timed:
-            rows = sum(window.rows for window in flight.windows)
-            self._prices.observe(rows, len(flight.windows), 1000 * (now_s - max(flight.queued_s, self._settled_s)))
-        self._settled_s = now_s
-        self.rounds += 1
+    def _commit(self, flight: Flight, outcomes: Sequence[Outcome]) -> dict[Stream, str]:
+        """Ask for the next drafts, so that drafting and commit overlap, and commit; returns who cannot go on, and why.
 
-    def _account(self, outcome: Outcome, alone: bool) -> None:
-        """Count a verified window and tell the proposer what came of its drafts."""
+        What a round drew is told even then.
+        """
+        failed: dict[Stream, str] = {}
+
+        def fail_all(error: Exception) -> None:
+            failed.update({outcome.window.stream: describe(error) for outcome in outcomes})
+
+        if self._flight is None:
+            with Contained("asking for drafts", fail_all):
+                failed |= self._ask(outcomes)
+        if not flight.kept:
+            with Contained("committing a round", fail_all):
+                self._backend.keep(flight.windows, [outcome.kept for outcome in outcomes])
+        return failed
+
+    def _account(self, outcome: Outcome, streams: int, round_ms: float | None) -> None:
+        """Count a verified window of a round of `streams`, and tell its sources of drafts what came of them."""
         window = outcome.window
         stream = window.stream
         stream.last_round = self.rounds
         if not outcome.tokens:
             return
-        drafted = len(window.drafts) - window.forced
-        stream.counts.add_round(drafted, outcome.accepted, outcome.kept, window.rows)
+        copied = len(window.drafts) - window.forced
+        stream.counts.add_round(window.held + copied, outcome.accepted, outcome.kept, window.rows)
         for _ in range(min(len(stream.forced), outcome.kept)):
             stream.forced.popleft()
         if stream.proposer is not None:
-            stream.proposer.observe(outcome.tokens, drafted, alone)
+            stream.proposer.observe(outcome.tokens, copied, streams == 1)
+        self._asking.observe(outcome, streams, round_ms)
 
     # How streams move on and end.
 
-    def _emit(self, outcome: Outcome) -> None:
+    def _tell(self, outcome: Outcome) -> None:
         stream = outcome.window.stream
-        stream.context.extend(outcome.tokens)
-        stream.cache_length = outcome.window.position + outcome.kept
         with self._contained([stream]):
             if outcome.tokens:
                 self._listener.on_tokens(stream, outcome.tokens, outcome.logprobs)
@@ -295,5 +296,9 @@ class Lanes:
         with Contained("on_finish"):
             self._listener.on_finish(stream)
 
-    def _copy_drafts(self, request: Request) -> Proposer:
-        return CopyDrafts(request.least_match, self._settings.first_width, self._most_drafts)
+
+def _advance(outcome: Outcome) -> None:
+    """Add a window's tokens to its stream's context, and its kept rows to what the cache holds."""
+    stream = outcome.window.stream
+    stream.context.extend(outcome.tokens)
+    stream.cache_length = outcome.window.position + outcome.kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tfjax.lanes.accept import accept
@@ -47,7 +47,7 @@ def judge(window: Window, result: Result) -> Outcome:
     if result.error is not None:
         return Outcome(window, reason="error", error=result.error)
     try:
-        tokens = accept(window, result.draws)
+        tokens = accept(_known(window, result), result.draws)
         count, reason = cut(stream, tokens)
     except Exception as error:
         log.exception("a stream's own check failed")
@@ -55,6 +55,11 @@ def judge(window: Window, result: Result) -> Outcome:
     logprobs = None if result.logprobs is None else result.logprobs[:count]
     accepted = max(0, min(count, len(tokens) - 1) - window.forced)
     return Outcome(window, tokens[:count], accepted, logprobs, reason)
+
+
+def _known(window: Window, result: Result) -> Window:
+    """The window with its held drafts as tokens, which came back with the draws."""
+    return replace(window, held=0, drafts=tuple(result.drafts)) if window.held else window
 
 
 def describe(error: Exception) -> str:

@@ -9,6 +9,9 @@ from typing import Protocol
 
 from tfjax.lanes.containment import Contained
 
+SURE_MATCH = 8
+SURE_TOKENS = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
@@ -17,10 +20,17 @@ class Proposal:
     Attributes:
         tokens: the drafts, in order.
         chances: for each, the chance that it and all before it land.
+        match: tokens of context that a copy repeats before its first draft; 0 for drafts of another kind.
     """
 
     tokens: tuple[int, ...] = ()
     chances: tuple[float, ...] = ()
+    match: int = 0
+
+    @property
+    def goes_first(self) -> bool:
+        """Whether it is a copy so sure that a drafter's own drafts give way to it."""
+        return self.match >= SURE_MATCH and len(self.tokens) >= SURE_TOKENS
 
 
 NOTHING = Proposal()
@@ -102,7 +112,7 @@ class CheckedProposer:
             if token in self._stop_ids:
                 break
         chances = accumulate(map(float, proposal.chances[:usable]), min)
-        return Proposal(tuple(proposal.tokens[:usable]), tuple(chances))
+        return Proposal(tuple(proposal.tokens[:usable]), tuple(chances), proposal.match)
 
     def _is_token(self, token: object) -> bool:
         return isinstance(token, int) and 0 <= token < self._vocab_size

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tfjax.lanes.proposer import Proposer
+from tfjax.lanes.proposer import Proposal, Proposer
+
+if TYPE_CHECKING:
+    from tfjax.lanes.drafting import Drafting
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class Counts:
         accepted_per_position: the same, by place in the window, first draft first.
         drafted_rounds: rounds with at least one draft.
         min_rows: rows of the narrowest window, 0 before any.
+        stood_aside_rounds: rounds that passed while drafting stood aside because it did not pay.
+        probes: times that drafting was tried again meanwhile.
     """
 
     rounds: int = 0
@@ -61,6 +66,8 @@ class Counts:
     accepted_per_position: list[int] = field(default_factory=list)
     drafted_rounds: int = 0
     min_rows: int = 0
+    stood_aside_rounds: int = 0
+    probes: int = 0
 
     def add_round(self, drafted: int, accepted: int, kept: int, rows: int) -> None:
         self.rounds += 1
@@ -102,7 +109,9 @@ class Stream:
         lane: the backend's slot, -1 before it has one.
         pages: cache pages held, in order of position.
         forced: tokens that must be emitted next, whatever the target draws.
-        proposer: where its drafts come from; None for a stream without drafts.
+        proposer: where its drafts on the host come from; None for a stream without drafts.
+        offer: what the proposer offers for the next window; None before it was asked.
+        drafting: how it stands with the drafter; None where there is none, or without drafts.
         paused: waits for pages; its state is kept.
         skipped: prefill turns in a row that went to another prompt.
         last_round: the last shared round that served it.
@@ -122,6 +131,8 @@ class Stream:
     pages: list[int] = field(default_factory=list)
     forced: deque[int] = field(default_factory=deque)
     proposer: Proposer | None = None
+    offer: Proposal | None = None
+    drafting: Drafting | None = None
     paused: bool = False
     skipped: int = 0
     last_round: int = 0

@@ -1,0 +1,89 @@
+"""Gets the drafts of the next round: offers of the host, and what the drafter is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfjax.lanes.drafter import Ask, Drafter
+from tfjax.lanes.drafting import Drafting
+from tfjax.lanes.joint_depths import JointDepths
+from tfjax.lanes.outcome import Outcome
+from tfjax.lanes.own_depths import OwnDepths
+from tfjax.lanes.prices import Prices
+from tfjax.lanes.proposer import NOTHING, Proposal
+from tfjax.lanes.room import Room
+from tfjax.lanes.stream import Stream
+
+
+class Asking:
+    """Asks every live stream's proposer once for each of its windows, and decides what the drafter drafts.
+
+    With a measured hold grid ("priced") the depths of all streams are decided together, else each by its own rule.
+    """
+
+    def __init__(self, prices: Prices, room: Room, drafter: Drafter | None, most_rows: int) -> None:
+        self._prices = prices
+        self._room = room
+        self._drafter = drafter
+        if drafter is not None:
+            self._joint = JointDepths(prices, room, drafter, most_rows)
+            self._own = OwnDepths(prices, room, drafter)
+
+    def open(self, stream: Stream) -> None:
+        """Give a stream with drafts what is kept of its dealings with the drafter."""
+        if self._drafter is not None:
+            stream.drafting = Drafting(min(self._drafter.depth, self._room.most_drafts))
+
+    def prepare(self, live: Sequence[Stream]) -> list[Ask]:
+        """Fill in `offer` of the streams that have none yet, and say what the drafter shall draft for them."""
+        fresh = [stream for stream in live if stream.offer is None]
+        for stream in fresh:
+            stream.offer = self._offer(stream)
+        if self._drafter is None:
+            return []
+        if self._prices.known and self._prices.hold.priced:
+            chains = self._joint.choose(fresh, live)
+        else:
+            chains = self._own.choose(fresh)
+        for stream, chain in chains.items():
+            if stream.drafting is not None:
+                stream.drafting.chances = tuple(chain)
+        return [Ask(stream, len(chain)) for stream, chain in chains.items()]
+
+    def _offer(self, stream: Stream) -> Proposal:
+        if stream.proposer is None or stream.forced:
+            return NOTHING
+        return stream.proposer.propose(self._room.drafts(stream))
+
+    def may_pass(self, stream: Stream) -> bool:
+        """Whether the stream's next window is sure to have no drafts, whatever its pending token is.
+
+        True counts as having asked its proposer, and consumes no probe.
+        """
+        if stream.drafting is not None and not stream.drafting.stand.silent():
+            return False
+        return stream.proposer is None or stream.proposer.pass_unread()
+
+    def observe(self, outcome: Outcome, streams: int, round_ms: float | None) -> None:
+        """Learn from one verified window of a round of `streams`; `round_ms` is None where its time says nothing."""
+        stream = outcome.window.stream
+        drafting, stream.offer = stream.drafting, None
+        if drafting is None:
+            return
+        held = outcome.window.held
+        drafting.observe(held, outcome.accepted, round_ms)
+        if not held:
+            drafting.stand.plain_round(drafting.asked)
+        elif self._prices.known:
+            self._settle_probe(drafting, outcome, streams, round_ms)
+        drafting.chances, drafting.asked = (), False
+        stream.counts.stood_aside_rounds = drafting.stand.total_aside_rounds
+        stream.counts.probes = drafting.stand.probes
+
+    def _settle_probe(self, drafting: Drafting, outcome: Outcome, streams: int, round_ms: float | None) -> None:
+        """In a shared round the other streams wait for the probe too, so it is the whole round that has to pay."""
+        held, price_ms = outcome.window.held, self._prices.of_round(streams)
+        took_ms = price_ms(streams + held, 1, held) if round_ms is None else round_ms
+        kept = (streams - 1 + outcome.kept) / streams
+        if drafting.stand.drafted_round(kept, took_ms, price_ms(streams, 0, 0)):
+            drafting.acceptance.restore(outcome.accepted)

@@ -1,0 +1,51 @@
+"""How one stream stands with the drafter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tfjax.lanes.acceptance import Acceptance
+from tfjax.lanes.aside import StandAside
+from tfjax.lanes.depth import PROBE_EVERY, DepthRule
+
+
+@dataclass(slots=True)
+class Drafting:
+    """What was learned of a stream's drafts, and what is under way.
+
+    Attributes:
+        most: drafts of its deepest hold.
+        acceptance: how often drafts land, by depth.
+        rule: chooses the depth where holds are not measured.
+        stand: keeps the stream from drafting while drafts do not pay.
+        chances: for each draft that waits for the next window, the chance that it and all before it land.
+        asked: whether the drafter was asked for the next window although the stream stands aside.
+        rounds: rounds that verified drafts of the drafter.
+    """
+
+    most: int
+    acceptance: Acceptance = field(default_factory=Acceptance)
+    stand: StandAside = field(default_factory=StandAside)
+    rule: DepthRule = field(init=False)
+    chances: tuple[float, ...] = ()
+    asked: bool = False
+    rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self.rule = DepthRule(self.acceptance, self.most)
+
+    @property
+    def held(self) -> int:
+        """Drafts that wait for the next window."""
+        return len(self.chances)
+
+    @property
+    def probes_deeper(self) -> bool:
+        """Whether the next hold may go one draft deeper than pays, to learn how that lands."""
+        return self.rounds % PROBE_EVERY == PROBE_EVERY - 1
+
+    def observe(self, drafted: int, accepted: int, round_ms: float | None) -> None:
+        """A round of the stream ended, with `drafted` of the drafter's drafts verified (0: none)."""
+        self.rounds += bool(drafted)
+        self.acceptance.observe(drafted, accepted)
+        self.rule.observe(drafted, accepted, round_ms)

@@ -1,0 +1,33 @@
+"""How long rounds take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tfjax.lanes.flight import Flight
+from tfjax.lanes.prices import Prices
+
+
+class RoundClock:
+    """Times rounds and lets prices learn from them."""
+
+    def __init__(self, clock: Callable[[], float], prices: Prices) -> None:
+        self._clock = clock
+        self._prices = prices
+        self._settled_s = 0.0
+
+    def settle(self, flight: Flight, timed: bool) -> float | None:
+        """Milliseconds that a forward which was just read took; None where that says nothing about its round.
+
+        That is the time between two settled rounds, or from queueing to here where the device was idle before. `timed`
+        is False where something else shared it.
+        """
+        now_s = self._clock()
+        round_ms = 1000 * (now_s - max(flight.queued_s, self._settled_s))
+        self._settled_s = now_s
+        if not timed:
+            return None
+        streams = len(flight.windows)
+        if flight.rows > streams or not flight.held[0]:  # a plain round that paid for drafts is no measure of plain
+            self._prices.observe(flight.rows, streams, round_ms, drafting=flight.drafting, deepest=flight.held[1])
+        return round_ms
