@@ -14,6 +14,7 @@ COMMANDS = {
     "serve": "serve a model to any OpenAI client",
     "generate": "continue one prompt and print the text",
     "info": "what a model is, how many parameters it has and what memory it takes",
+    "bench": "measure speed and exactness of a server",
     "doctor": "check versions, devices, caches and the arithmetic",
 }
 

@@ -149,7 +149,10 @@ def says(text: str | bytes, *, end: int | None = EOS) -> Callable[[Generation], 
 
 
 class FakeEngine:
-    """See the module. `gate` is acquired once a round; `fail_with` makes the next round fail its streams."""
+    """See the module. `gate` is acquired once a round; `fail_with` makes the next round fail its streams.
+
+    `plain_per_round`: tokens a round of streams without drafts, where they differ.
+    """
 
     def __init__(
         self,
@@ -160,6 +163,7 @@ class FakeEngine:
         parallel: int = 2,
         max_queue: int = 4,
         per_round: int = 3,
+        plain_per_round: int | None = None,
         prefill_rounds: int = 0,
         round_s: float = 0.0,
         gate: threading.Semaphore | None = None,
@@ -177,6 +181,7 @@ class FakeEngine:
         self.rounds = 0
         self._script = script or says("Hello, world! ")
         self._parallel, self._max_queue, self._per_round = parallel, max_queue, per_round
+        self._plain_per_round = plain_per_round or per_round
         self._prefill_rounds, self._round_s, self._gate = prefill_rounds, round_s, gate
         self._waiting: deque[_Stream] = deque()
         self._running: list[_Stream] = []
@@ -239,7 +244,8 @@ class FakeEngine:
                 continue
             self.rounds += 1
             for stream in list(self._running):
-                reason = "error" if self.fail_with else stream.round(self._per_round)
+                most = self._per_round if stream.generation.draft else self._plain_per_round
+                reason = "error" if self.fail_with else stream.round(most)
                 if reason is not None:
                     self._end(stream, reason)
             if self._round_s:

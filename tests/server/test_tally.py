@@ -53,3 +53,4 @@ def test_the_block() -> None:
     block = block_of(STATS)
     assert (block.token_sha256, block.seed, block.rounds, block.drafted, block.accepted) == ("ab", 7, 3, 8, 2)
     assert (block.min_rows, block.ttft_ms, block.decode_tps) == (2, 21.0, 10.0)
+    assert (block.accepted_per_position, block.drafted_rounds) == ([1, 1], 2)

@@ -50,13 +50,19 @@ class Timings(Struct):
 
 
 class TfjaxBlock(Struct):
-    """Proof and speed of one choice. `token_sha256` is the same with and without drafts."""
+    """Proof and speed of one choice. `token_sha256` is the same with and without drafts.
+
+    `accepted_per_position` counts the accepted drafts by their place in a round, first draft first; `drafted_rounds`
+    are the rounds that checked a draft.
+    """
 
     token_sha256: str
     seed: int
     rounds: int
     drafted: int
     accepted: int
+    accepted_per_position: list[int]
+    drafted_rounds: int
     min_rows: int
     ttft_ms: float
     decode_tps: float

@@ -44,6 +44,8 @@ def block_of(stats: Stats) -> TfjaxBlock:
         rounds=stats.rounds,
         drafted=stats.drafted,
         accepted=stats.accepted,
+        accepted_per_position=list(stats.accepted_per_position),
+        drafted_rounds=stats.drafted_rounds,
         min_rows=stats.min_rows,
         ttft_ms=round(stats.ttft_ms, 3),
         decode_tps=decode_tps(stats.completion_tokens, stats.decode_ms),
