@@ -138,7 +138,7 @@ class Lanes:
                 outcome = judge(Window(stream, stop - 1, prompt[-1]), result)
                 if stream.proposer is not None:
                     stream.proposer.extend(outcome.tokens)
-                _advance(outcome)
+                outcome.advance()
                 if outcome.reason != "error":
                     self._roster.prompt_filled(stream)
                 self._tell(outcome)
@@ -219,7 +219,7 @@ class Lanes:
             self.rounds += 1
             for outcome in outcomes:
                 self._account(outcome, len(windows), round_ms)
-                _advance(outcome)
+                outcome.advance()
             failed = self._commit(flight, outcomes)
             for outcome in outcomes:
                 self._tell(outcome)
@@ -295,10 +295,3 @@ class Lanes:
         self._roster.remove(stream)
         with Contained("on_finish"):
             self._listener.on_finish(stream)
-
-
-def _advance(outcome: Outcome) -> None:
-    """Add a window's tokens to its stream's context, and its kept rows to what the cache holds."""
-    stream = outcome.window.stream
-    stream.context.extend(outcome.tokens)
-    stream.cache_length = outcome.window.position + outcome.kept

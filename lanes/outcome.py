@@ -38,6 +38,12 @@ class Outcome:
     def kept(self) -> int:
         return len(self.tokens)
 
+    def advance(self) -> None:
+        """Add the tokens to the stream's context, and the kept rows to what its cache holds."""
+        stream = self.window.stream
+        stream.context.extend(self.tokens)
+        stream.cache_length = self.window.position + self.kept
+
 
 def judge(window: Window, result: Result) -> Outcome:
     """Accept, then cut. A stream whose own check or numbers fail ends alone, with nothing of this round."""
