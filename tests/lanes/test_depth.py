@@ -107,8 +107,8 @@ def test_a_copy_ahead_leaves_one_draft() -> None:
 def test_drafts_must_beat_plain_by_five_percent() -> None:
     """One draft yields 1.85 tokens; plain takes 10 ms."""
     for one_ms, depth in ((17.7, 0), (17.5, 1)):
-        rule = DepthRule(Acceptance(), 1)
-        assert rule.choose(1, lambda rows, one_ms=one_ms: 10.0 if rows == 1 else one_ms, 0.0) == depth
+        table = {1: 10.0, 2: one_ms}
+        assert DepthRule(Acceptance(), 1).choose(1, table.__getitem__, 0.0) == depth
 
 
 def test_times_are_a_moving_average_and_replace_the_sum_of_parts() -> None:

@@ -70,18 +70,17 @@ def test_the_nearest_number_of_streams_stands_in() -> None:
     assert [learned.overhead_ms(streams) for streams in (1, 2, 3, 4, 8)] == [1.0, 1.0, 5.0, 5.0, 5.0]
 
 
-def test_nothing_is_known_before_every_width_was_timed() -> None:
+def test_nothing_is_learned_before_every_width_was_timed() -> None:
     table = {2: 30.0}
     late = Prices((2, 4), table, learn_rows=True)
-    assert not late.known
     for _ in range(9):
         late.observe(1, 1, 99.0)
         late.observe(3, 1, 99.0, drafting=1, deepest=1)
-    assert late.least_rows(1) is None
+    known, least = late.known, late.least_rows(1)
     table[4] = 39.0
-    assert late.known
+    assert (known, least) == (False, None)
+    assert (late.known, late.least_rows(1)) == (True, 3)
     assert late.overhead_ms(1) == 8.0
-    assert late.least_rows(1) == 3
     assert not late.wants_plain(1)
 
 
