@@ -225,3 +225,18 @@ def test_silence_is_sure_until_the_round_before_the_probe() -> None:
         assert foreseen[-1] is (state.ask() == "silent")
     assert foreseen == [True] * 7 + [False]
     assert not state.silent()
+
+
+def test_an_armed_probe_needs_no_count_of_rounds() -> None:
+    state = StandAside(aside=True, probing=True)
+    assert not state.silent()
+    assert state.ask() == "probe"
+
+
+def test_rounds_asked_for_before_the_probe_armed_do_not_count_against_it() -> None:
+    state = aside(8)
+    for _ in range(8):
+        state.plain_round(asked=True)
+    assert state.ask() == "probe"
+    state.plain_round(asked=True)
+    assert (state.probing, state.probes) == (True, 0)
