@@ -39,6 +39,8 @@ class TensorSource(Protocol):
     def read(self, name: str) -> NDArray[Any]:
         """The tensor as float32, float16 or (ml_dtypes) bfloat16; block types are dequantized to float32.
 
+        A drafter's token maps come as they are: `d2t` as integers, `t2d` as bool.
+
         Raises:
             CheckpointError: no such tensor, an unsupported type, or a file that changed since it was opened.
         """

@@ -16,6 +16,8 @@ from tfjax.checkpoints.json_files import read_object
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SUPPORTED_TYPES = ("F32", "F16", "BF16")
+MAP_TYPES: Mapping[str, tuple[str, ...]] = {"d2t": ("I64", "I32"), "t2d": ("BOOL",)}
+"""Tensors that say which tokens a reduced vocabulary has; they hold no weights."""
 _ITEM_BITS = {
     **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
     **dict.fromkeys(("F32", "I32", "U32"), 32),
@@ -51,9 +53,10 @@ class SafetensorsFiles:
         info = self._infos.get(name)
         if info is None:
             raise CheckpointError(self._directory, "tensor is missing", tensor=name)
-        if info.dtype not in SUPPORTED_TYPES:
+        supported = MAP_TYPES.get(name, SUPPORTED_TYPES)
+        if info.dtype not in supported:
             raise CheckpointError(
-                info.file, "type is not supported", tensor=name, found=info.dtype, expected=", ".join(SUPPORTED_TYPES)
+                info.file, "type is not supported", tensor=name, found=info.dtype, expected=", ".join(supported)
             )
         try:
             values: NDArray[Any] = self._files[info.file.name].get_tensor(name)

@@ -70,7 +70,7 @@ class Step:
         tables = state.tables._replace(history=state.tables.history.at[rows.lane, rows.position].set(token))
         drawn_row = field["draw_row"][: bucket.draws]
         logits = rows_matmul(hidden[drawn_row], model.head_weight)
-        drawn = draw(logits, _rules(field, rows.position[drawn_row], bucket.draws), tables, rows.lane[drawn_row])
+        drawn = draw(logits, rules_of(field, rows.position[drawn_row], bucket.draws), tables, rows.lane[drawn_row])
         return drawn, logits, State(cache, tables)
 
     def compile(self, bucket: Bucket, state: State, page_table: jax.Array) -> None:
@@ -99,7 +99,7 @@ class Step:
         return result
 
 
-def _rules(field: dict[str, jax.Array], position: jax.Array, draws: int) -> DrawRules:
+def rules_of(field: dict[str, jax.Array], position: jax.Array, draws: int) -> DrawRules:
     def of(name: str) -> jax.Array:
         return field[name][:draws]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +53,27 @@ def load_model(checkpoint: Checkpoint, dtype: str, progress: Progress, context: 
     family = family_for(checkpoint.architecture)
     config = family.config_from_hf(checkpoint.config)
     check_context(context, config.context)
+    return read_model(checkpoint, family, config, dtype, progress)
+
+
+def read_model(
+    checkpoint: Checkpoint,
+    family: Family[Any],
+    config: Any,
+    dtype: str,
+    progress: Progress,
+    *,
+    beside: Collection[str] = (),
+) -> LoadedModel:
+    """Check every tensor's shape against the config, then read. Parameters without a source keep their shapes only.
+
+    `beside` are tensors that the checkpoint may hold besides the parameters.
+
+    Raises:
+        CheckpointError: a tensor that is missing, superfluous or of another shape.
+    """
     sources = family.sources(config)
-    check_tensors(checkpoint, sources)
+    check_tensors(checkpoint, sources, beside)
     kind = DTYPES[dtype]
     module = nnx.eval_shape(lambda: family.build(config, kind))
     state = nnx.state(module)
@@ -68,7 +87,9 @@ def load_model(checkpoint: Checkpoint, dtype: str, progress: Progress, context: 
     return LoadedModel(family, config, module, kind)
 
 
-def check_tensors(checkpoint: Checkpoint, sources: Mapping[str, tuple[Source, ...]]) -> None:
+def check_tensors(
+    checkpoint: Checkpoint, sources: Mapping[str, tuple[Source, ...]], beside: Collection[str] = ()
+) -> None:
     """Compare the checkpoint's tensors with what the config demands, without reading data.
 
     Raises:
@@ -87,7 +108,7 @@ def check_tensors(checkpoint: Checkpoint, sources: Mapping[str, tuple[Source, ..
                 expected=shape,
             )
     for name in infos:
-        if name not in wanted and not _ignorable(name):
+        if name not in wanted and name not in beside and not _ignorable(name):
             raise CheckpointError(
                 infos[name].file,
                 f"tensor {name} has no place in this architecture",

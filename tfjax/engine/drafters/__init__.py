@@ -1,0 +1,1 @@
+"""Drafters that run on the device beside the target."""

@@ -1,0 +1,52 @@
+"""How long holds take, by streams and depth. Decides how much is drafted, never what is emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from tfjax.engine.drafters.draft_step import ASK_FIELDS, TILE_ROWS
+from tfjax.engine.drafters.small_model import SmallModel
+from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
+from tfjax.engine.timing import cached, measure
+
+Grid = Mapping[int, Mapping[int, float]]
+"""Milliseconds of one hold: [streams][depth]."""
+
+
+def doubling(most: int) -> list[int]:
+    """1, 2, 4, ... and `most`."""
+    return [*(1 << i for i in range(most.bit_length()) if 1 << i < most), most]
+
+
+def time_holds(drafter: SmallModel, directory: Path, key: Sequence[str]) -> tuple[Grid, bool]:
+    """The grid measured earlier for the same key, else a new one; and whether it was measured now."""
+    streams, depths = doubling(drafter.memory.lanes), doubling(drafter.depth)
+    points = [(count, depth) for count in streams for depth in depths]
+
+    def measure_now() -> dict[int, float]:
+        rows = [measure(depths, lambda depth, count=count: _run(drafter, count, depth)) for count in streams]
+        return dict(enumerate(row[depth] for row in rows for depth in depths))
+
+    flat, is_new = cached(directory, ["holds", *key, repr(points)], range(len(points)), measure_now)
+    grid: dict[int, dict[int, float]] = {count: {} for count in streams}
+    for index, (count, depth) in enumerate(points):
+        grid[count][depth] = flat[index]
+    return grid, is_new
+
+
+def _run(drafter: SmallModel, streams: int, depth: int) -> None:
+    """One hold at the start of empty lanes, waited for."""
+    bucket = drafter.plan.hold_bucket(streams)
+    buffer = RowsBuffer(bucket.rows)
+    runs = [Run(lane, 0, 1) for lane in range(streams)]
+    lay_out(buffer, runs, tile_rows=TILE_ROWS, scratch_lane=drafter.memory.lanes)
+    buffer["draw_row"][:streams] = np.arange(streams)
+    asks = np.zeros((len(ASK_FIELDS), bucket.streams), np.int32)
+    asks[0, :streams] = depth
+    token = np.zeros(bucket.rows, np.int32)
+    drafts, drafter.state = drafter.step.hold(bucket, drafter.state, token, buffer.matrix, asks, drafter.page_table)
+    jax.block_until_ready(drafts)
