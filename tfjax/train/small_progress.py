@@ -1,0 +1,51 @@
+"""Progress of a training run: a bar with the loss on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+LINE_EVERY_S = 10.0
+
+type Report = Callable[[dict[str, float]], None]
+
+
+class Lines:
+    """A line at most every ten seconds, and one at the end."""
+
+    def __init__(self, steps: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._steps = steps
+        self._clock = clock
+        self._due_s = clock()
+
+    def __call__(self, point: dict[str, float]) -> None:
+        if self._clock() < self._due_s and point["step"] < self._steps:
+            return
+        self._due_s = self._clock() + LINE_EVERY_S
+        print(f"tfjax: step {point['step']:.0f} of {self._steps}, {in_words(point)}", file=sys.stderr, flush=True)
+
+
+def in_words(point: dict[str, float]) -> str:
+    """The figures to watch."""
+    return f"loss {point['loss']:.3f}, agreement {point['agreement']:.3f}"
+
+
+@contextmanager
+def training_progress(steps: int) -> Iterator[Report]:
+    """What the loop reports to."""
+    if not sys.stderr.isatty():
+        yield Lines(steps)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("compiling", total=steps)
+
+        def report(point: dict[str, float]) -> None:
+            bars.update(task, completed=point["step"], description=in_words(point))
+
+        yield report
