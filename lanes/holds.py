@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from types import MappingProxyType
 
 HoldGrid = Mapping[int, Mapping[int, float]]
@@ -16,12 +17,15 @@ EXPLORED = 1.25
 class Holds:
     """Milliseconds of one hold, from those measured at some numbers of streams and some depths.
 
-    `hold_ms` is the drafter's own grid, [streams][depth], and may be filled later. Between measured points both
-    directions are linear. Outside, the nearest number of streams stands in, and depth is proportional.
+    `hold_ms` is the drafter's own grid, [streams][depth]; points may be added later, but none is changed. Between
+    measured points both directions are linear. Outside, the nearest number of streams stands in, and depth is
+    proportional.
     """
 
     def __init__(self, hold_ms: HoldGrid = UNPRICED) -> None:
         self._hold_ms = hold_ms
+        self._points = 0
+        self._known_ms = cache(self.ms)
 
     @property
     def priced(self) -> bool:
@@ -35,6 +39,13 @@ class Holds:
         low, high = _neighbours(measured, streams)
         low_ms, high_ms = _at_depth(self._hold_ms[low], depth), _at_depth(self._hold_ms[high], depth)
         return _between(low, low_ms, high, high_ms, min(max(streams, low), high))
+
+    def table(self) -> Callable[[int, int], float]:
+        """`ms` for the points that there are now, which does not work out anything twice."""
+        points = sum(map(len, self._hold_ms.values()))
+        if points != self._points:
+            self._points, self._known_ms = points, cache(self.ms)
+        return self._known_ms
 
     @staticmethod
     def can_explore(price_ms: float, plain_ms: float) -> bool:

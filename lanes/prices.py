@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 
 from tfjax.lanes.holds import UNPRICED, HoldGrid, Holds
 
@@ -73,7 +72,7 @@ class Prices:
         overhead_ms = self.overhead_ms(streams)
         if not self.hold.priced:
             return lambda rows, _drafting, _deepest: overhead_ms + self.forward_ms(rows, streams)
-        hold_ms = cache(self.hold.ms)
+        hold_ms = self.hold.table()
         return lambda rows, drafting, deepest: overhead_ms + self.forward_ms(rows, streams) + hold_ms(drafting, deepest)
 
     def wants_plain(self, streams: int) -> bool:

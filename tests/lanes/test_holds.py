@@ -55,9 +55,21 @@ def test_an_empty_grid_is_no_price(grid: dict[int, dict[int, float]]) -> None:
 def test_the_grid_may_be_measured_later() -> None:
     grid: dict[int, dict[int, float]] = {}
     holds = Holds(grid)
+    assert holds.table()(1, 2) == 0.0
     grid[1] = {1: 5.0}
     assert holds.priced
-    assert holds.ms(1, 1) == 5.0
+    assert (holds.ms(1, 2), holds.table()(1, 2)) == (10.0, 10.0)
+    grid[1][2] = 7.0
+    assert (holds.ms(1, 2), holds.table()(1, 2)) == (7.0, 7.0)
+
+
+def test_the_table_works_nothing_out_twice() -> None:
+    grid = {1: {1: 5.0}}
+    holds = Holds(grid)
+    table = holds.table()
+    assert table(1, 1) == 5.0
+    grid[1] = {1: 99.0}
+    assert holds.table()(1, 1) == 5.0
 
 
 def test_exploring_stays_under_a_quarter_more_than_a_plain_round() -> None:
