@@ -31,7 +31,6 @@ class Memory:
         self.pool.hold(shared)
         stream.pages = shared + self.pool.take(count)
         stream.cache_length = stream.reused = len(shared) * self.pool.page_rows
-        self.prefixes.begun(stream)
         return True
 
     def secure(self, streams: Sequence[Stream]) -> bool:

@@ -16,16 +16,9 @@ from tfjax.lanes.stream import Stream
 
 
 class PrefixCache:
-    """Blocks by name, each in one page of the pool.
-
-    Attributes:
-        queries: prompt tokens of all streams that began.
-        hits: those of them whose rows were there.
-    """
+    """Blocks by name, each in one page of the pool."""
 
     def __init__(self, pool: PagePool) -> None:
-        self.queries = 0
-        self.hits = 0
         self._pool = pool
         self._page_of: dict[bytes, int] = {}
         self._name_of: dict[int, bytes] = {}
@@ -43,12 +36,6 @@ class PrefixCache:
                 break
             pages.append(self._page_of[name])
         return pages
-
-    def begun(self, stream: Stream) -> None:
-        """Count a stream that has its pages."""
-        if self._pool.most_idle:
-            self.queries += len(stream.request.prompt)
-            self.hits += stream.reused
 
     def offer(self, stream: Stream, rows: int) -> None:
         """Let others share the whole blocks of a running stream's first `rows` rows.

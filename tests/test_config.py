@@ -21,6 +21,7 @@ OTHER = {
     "dtype": "float32",
     "context": "1024",
     "parallel": "2",
+    "prompt_cache_gib": "0.5",
     "draft_tokens": "7",
     "host": "localhost",
     "port": "9000",

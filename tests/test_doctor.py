@@ -82,8 +82,8 @@ class Loader(ModuleType):
         assert (checkpoint, dtype) == ("opened", "auto")
         return "model"
 
-    def fit_memory(self, model: str, *, asked: int | None, lanes: int) -> str:
-        assert (model, asked, lanes) == ("model", None, 4)
+    def fit_memory(self, model: str, *, asked: int | None, lanes: int, prompt_cache_bytes: int | None) -> str:
+        assert (model, asked, lanes, prompt_cache_bytes) == ("model", None, 4, None)
         return "memory"
 
     def start_backend(self, model: str, memory: str, progress: object) -> tuple[str, SimpleNamespace]:

@@ -75,6 +75,15 @@ class ServeConfig:
         group=MODEL,
         help="requests generated at once; more are each slower and take more memory; others wait in the queue",
     )
+    prompt_cache_gib: float | None = setting(
+        None,
+        "--prompt-cache-gib",
+        kind=Number(0, 1 << 20, "GIB"),
+        group=MODEL,
+        help="GiB of finished prompts and replies kept for requests that begin with them; more spares more prompt "
+        "time and takes memory, 0 computes every prompt anew",
+        default_text="1.0, cut to what the contexts leave",
+    )
     offline: bool = setting(
         False,
         "--offline",

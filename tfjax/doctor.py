@@ -134,7 +134,8 @@ def self_test(path: Path) -> Finding:
     config = ServeConfig()
     with progress_on_stderr() as progress:
         model = load_model(open_checkpoint(path), config.dtype, progress)
-        memory = load.fit_memory(model, asked=config.context, lanes=config.parallel)
+        # With the prompt cache of a server, so that both find the same compiled programs in the cache.
+        memory = load.fit_memory(model, asked=config.context, lanes=config.parallel, prompt_cache_bytes=None)
         try:
             _, report = load.start_backend(model, memory, progress)
         except load.NotExact as error:

@@ -12,8 +12,10 @@ from tfjax.engine.memory import (
     CPU_SHARE,
     DEVICE_SHARE,
     LEAST_CONTEXT,
+    PROMPT_CACHE_BYTES,
     DoesNotFit,
     MemoryPlan,
+    bytes_of_gib,
     host_memory,
     memory_budget,
     plan_memory,
@@ -94,6 +96,49 @@ def test_the_page_table_is_whole_blocks() -> None:
         assert plan.pages_per_lane * PAGE_ROWS >= context
         assert plan.pages_per_lane * PAGE_ROWS % BLOCK_KEYS == 0
         assert (plan.pages_per_lane * PAGE_ROWS - context) < BLOCK_KEYS
+
+
+def test_kept_prompts_get_what_the_contexts_leave_where_nobody_asks() -> None:
+    page_bytes = PAGE_ROWS * PER_POSITION
+    roomy = planned(10**10, prompt_cache_bytes=None)
+    assert roomy.prompt_pages == PROMPT_CACHE_BYTES // page_bytes
+    assert roomy.pages == 4 * 128 + roomy.prompt_pages
+    assert (roomy.cache_bytes, roomy.prompt_cache_bytes) == (
+        (roomy.pages + 1) * page_bytes,
+        roomy.prompt_pages * page_bytes,
+    )
+    tight = planned(10**9, prompt_cache_bytes=None)
+    assert tight.context == 8192
+    assert WEIGHTS + tight.cache_bytes + 5 * PER_LANE <= 10**9 < WEIGHTS + tight.cache_bytes + 5 * PER_LANE + page_bytes
+    assert tight.prompt_pages == tight.pages, "what does not fit beside the lanes' pages lies in those not needed yet"
+
+
+def test_a_cut_context_leaves_nothing_aside_for_prompts() -> None:
+    plan, without = planned(20_000_000, prompt_cache_bytes=None), planned(20_000_000)
+    assert plan.context == without.context < 8192
+    assert plan.pages - without.pages <= 4 * 3
+    assert plan.prompt_pages == plan.pages
+
+
+@pytest.mark.parametrize("pages", [0, 1, 10])
+def test_asked_room_for_prompts_is_given_beside_the_contexts(pages: int) -> None:
+    page_bytes = PAGE_ROWS * PER_POSITION
+    plan = planned(20_000_000, prompt_cache_bytes=pages * page_bytes + page_bytes // 2)
+    assert plan.prompt_pages == pages
+    assert plan.pages * PAGE_ROWS >= plan.lanes * plan.context + pages * PAGE_ROWS
+    assert WEIGHTS + plan.cache_bytes + 5 * PER_LANE <= 20_000_000
+    assert plan.context <= planned(20_000_000).context
+
+
+def test_asked_room_for_prompts_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(DoesNotFit, match=r"1\.0 GiB of kept prompts.*--context, --parallel or --prompt-cache-gib"):
+        planned(10**9, prompt_cache_bytes=bytes_of_gib(1.0))
+    with pytest.raises(DoesNotFit, match=r"--context or --parallel$"):
+        planned(10**9, weight_bytes=2 * 10**9)
+
+
+def test_gib_are_bytes() -> None:
+    assert [bytes_of_gib(size) for size in (None, 0, 0.5, 2.0)] == [None, 0, 2**29, 2**31]
 
 
 def device(platform: str, stats: dict[str, int] | None) -> Any:

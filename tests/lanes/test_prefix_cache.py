@@ -160,7 +160,7 @@ def test_nothing_is_kept_where_nothing_may_be() -> None:
     here = memory(keep=0)
     served(here, TEXT)
     stream = begin(here, TEXT)
-    assert (stream.reused, stream.block_names, here.prefixes.queries) == (0, [], 0)
+    assert (stream.reused, stream.block_names, here.prefixes.blocks) == (0, [], 0)
 
 
 def test_of_two_that_fill_one_prompt_at_once_one_is_kept() -> None:
@@ -189,11 +189,3 @@ def test_what_follows_a_twin_is_kept_at_the_end_and_outlived_by_its_beginning() 
     end(here, two)
     assert begins(here, TEXT[:17]) == 4
     assert begins(here, (1,) * 9) == 0
-
-
-def test_queries_and_hits_count_tokens_of_prompts_that_began() -> None:
-    here = memory(pages=8)
-    served(here, TEXT[:9])
-    begin(here, TEXT[:11])
-    assert not here.begin(Stream(Request("r", TEXT, 20), 50, Times(0.0)))
-    assert (here.prefixes.queries, here.prefixes.hits) == (20, 8)

@@ -51,6 +51,7 @@ class _Stream:
         self.rounds = 0
         self.submitted_s = time.monotonic()
         self.first_s: float | None = None
+        self.cached = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
         self._chars = 0
@@ -113,7 +114,7 @@ class _Stream:
         return Stats(
             prompt_tokens=len(self.generation.prompt),
             completion_tokens=count,
-            cached_tokens=0,
+            cached_tokens=min(self.cached, len(self.generation.prompt) - 1),
             rounds=self.rounds,
             drafted=drafted,
             accepted=drafted // 2,
@@ -151,6 +152,7 @@ def says(text: str | bytes, *, end: int | None = EOS) -> Callable[[Generation], 
 class FakeEngine:
     """See the module. `gate` is acquired once a round; `fail_with` makes the next round fail its streams.
 
+    `cached` is how many tokens of each prompt it says it knew before.
     `plain_per_round`: tokens a round of streams without drafts, where they differ.
     """
 
@@ -178,6 +180,7 @@ class FakeEngine:
         self.fail_with: str | None = None
         self.failed: str | None = None
         self.stalled_s = 0.0
+        self.cached = 0
         self.rounds = 0
         self._script = script or says("Hello, world! ")
         self._parallel, self._max_queue, self._per_round = parallel, max_queue, per_round
@@ -197,6 +200,7 @@ class FakeEngine:
             if len(self._running) + len(self._waiting) >= self._parallel + self._max_queue:
                 raise QueueFull(f"{len(self._waiting)} requests wait; the limit is {self._max_queue} (--max-queue).")
             stream = _Stream(generation, sink, self._script(generation), self._prefill_rounds)
+            stream.cached = self.cached
             self.submitted.append(generation)
             self._waiting.append(stream)
             self._wake.notify()

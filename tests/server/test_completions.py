@@ -52,6 +52,38 @@ async def test_a_stream_says_the_same_as_the_whole(client: httpx.AsyncClient) ->
         assert joined == whole["choices"][0]["logprobs"][name]
 
 
+async def test_reused_prompt_tokens_are_told_whole_and_in_a_stream(
+    make_client: MakeClient, make_engine: MakeEngine
+) -> None:
+    engine = make_engine()
+    engine.cached = 3
+    client = make_client(engine)
+    ask = {"prompt": "hello", "max_tokens": 2, "n": 2}
+    whole = (await client.post(COMPLETIONS, json=ask)).json()
+    assert whole["usage"]["prompt_tokens_details"] == {"cached_tokens": 3}
+    assert (whole["timings"]["cache_n"], whole["timings"]["prompt_n"]) == (6, 4)
+    reply = await client.post(COMPLETIONS, json=ask | {"stream": True, "stream_options": {"include_usage": True}})
+    assert chunks(reply)[-1]["usage"] == whole["usage"]
+
+
+async def test_prompts_are_shared_within_one_key_and_salt(make_client: MakeClient, make_engine: MakeEngine) -> None:
+    engine = make_engine()
+    client = make_client(engine, api_key=("sk-one", "sk-two"))
+    for key in ("sk-one", "sk-two"):
+        for salt in ({}, {"cache_salt": None}, {"cache_salt": "a"}):
+            ask = {"prompt": "hi", "max_tokens": 1} | salt
+            assert (await client.post(COMPLETIONS, json=ask, headers={"x-api-key": key})).status_code == 200
+    salts = [generation.cache_salt for generation in engine.submitted]
+    assert [salts[0] == salts[1], len(set(salts))] == [True, 4]
+
+
+@pytest.mark.parametrize("salt", ["", 1, True, [], {}, "x" * 1025])
+async def test_a_salt_is_a_short_text(client: httpx.AsyncClient, salt: object) -> None:
+    reply = await client.post(COMPLETIONS, json={"prompt": "hi", "cache_salt": salt})
+    assert reply.status_code == 400
+    assert error_of(reply)["param"] == "cache_salt"
+
+
 async def test_a_stream_without_include_usage_has_no_usage(client: httpx.AsyncClient) -> None:
     parts = chunks(await client.post(COMPLETIONS, json={"prompt": "hi", "stream": True, "max_tokens": 2}))
     assert all("usage" not in part for part in parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.server.conftest import MakeClient, MakeEngine
 from tests.server.helpers import COMPLETIONS
 from tfjax.server.metrics import ALIASED, ENGINE_HELP
 
@@ -46,6 +47,16 @@ async def test_counts_after_some_replies(client: httpx.AsyncClient) -> None:
     assert one(values, "tfjax:lanes_active") == 0
 
 
+async def test_reused_tokens_are_hits_of_all_prompt_tokens(make_client: MakeClient, make_engine: MakeEngine) -> None:
+    engine = make_engine()
+    client = make_client(engine)
+    for engine.cached in (0, 3):
+        await client.post(COMPLETIONS, json={"prompt": "hello"})
+    values = await scrape(client)
+    assert one(values, "vllm:prefix_cache_queries_total") == 10
+    assert one(values, "vllm:prefix_cache_hits_total") == 3
+
+
 async def test_aliases_are_equal_and_complete(client: httpx.AsyncClient) -> None:
     await client.post(COMPLETIONS, json={"prompt": "hi"})
     values = await scrape(client)
@@ -62,7 +73,7 @@ async def test_aliases_are_equal_and_complete(client: httpx.AsyncClient) -> None
 async def test_nothing_is_made_up(client: httpx.AsyncClient) -> None:
     await client.post(COMPLETIONS, json={"prompt": "hi"})
     text = (await client.get("/metrics")).text
-    assert "prefix_cache" not in text
+    assert "num_preemptions" not in text
     assert "kv_cache_usage" not in text
     assert "_created" not in text
 

@@ -32,8 +32,14 @@ TWO = [Finished("stop", STATS), Finished("stop", replace(STATS, completion_token
 def test_usage_counts_the_prompt_once() -> None:
     usage = usage_of(10, TWO)
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (10, 8, 18)
-    assert usage.prompt_tokens_details.cached_tokens == 8
-    assert usage_of(5, TWO).prompt_tokens_details.cached_tokens == 5
+    assert usage.prompt_tokens_details.cached_tokens == 4
+
+
+def test_choices_of_one_prompt_share_what_was_cached_and_other_prompts_add_to_it() -> None:
+    first, second = (Finished("stop", replace(STATS, cached_tokens=cached)) for cached in (0, 8))
+    assert usage_of(10, [first, second]).prompt_tokens_details.cached_tokens == 4
+    assert usage_of(20, [first, second]).prompt_tokens_details.cached_tokens == 8
+    assert usage_of(10, []).prompt_tokens_details.cached_tokens == 0
 
 
 def test_timings_add_up_and_take_the_slowest() -> None:

@@ -51,6 +51,7 @@ class Generation:
         stop_token_ids: tokens that end the reply besides the model's EOS.
         ignore_eos: go on past the model's EOS.
         draft: False gives the serial reference: no drafts, same tokens.
+        cache_salt: prompts reuse what was computed for others of the same salt only.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Generation:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     draft: bool = True
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,11 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts and times of one reply. Drafted: rows verified as drafts. Accepted: drafts emitted to the user."""
+    """Counts and times of one reply.
+
+    Drafted: rows verified as drafts. Accepted: drafts emitted to the user. Cached: prompt tokens that were not computed
+    again.
+    """
 
     prompt_tokens: int
     completion_tokens: int

@@ -227,6 +227,7 @@ class Engine:
             sampling=generation.sampling,
             check=reply.check,
             least_match=COPY_LEAST_MATCH,
+            salt=generation.cache_salt,
         )
 
     def _refuse(self, reply: Reply, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -43,8 +44,20 @@ def set_tables(tables: LaneTables, lane: int, sampling: Sampling, stop_ids: froz
     return _set_lane(tables, lane, bias, stops)
 
 
+def set_history(tables: LaneTables, lane: int, tokens: Sequence[int]) -> LaneTables:
+    """Set the tokens at a lane's first positions, whose rows it reuses. `tables` is donated, as in `set_tables`."""
+    history = np.zeros(tables.history.shape[1], np.int32)
+    history[: len(tokens)] = tokens
+    return _set_lane_history(tables, lane, history)
+
+
 def _set_rows(tables: LaneTables, lane: Any, bias: Any, stops: Any) -> LaneTables:
     return tables._replace(bias=tables.bias.at[lane].set(bias), stops=tables.stops.at[lane].set(stops))
 
 
+def _set_history_row(tables: LaneTables, lane: Any, history: Any) -> LaneTables:
+    return tables._replace(history=tables.history.at[lane].set(history))
+
+
 _set_lane = jax.jit(_set_rows, donate_argnums=0)
+_set_lane_history = jax.jit(_set_history_row, donate_argnums=0)

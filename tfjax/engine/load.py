@@ -26,7 +26,7 @@ from tfjax.engine.compiles import compiles
 from tfjax.engine.engine import Engine, Served
 from tfjax.engine.lane_tables import bytes_per_lane
 from tfjax.engine.least_rows import find_least_rows
-from tfjax.engine.memory import MemoryPlan, memory_budget, plan_memory
+from tfjax.engine.memory import MemoryPlan, bytes_of_gib, memory_budget, plan_memory
 from tfjax.engine.probe import ProbeReport, probe
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
 from tfjax.engine.step import Step
@@ -61,13 +61,19 @@ def load_engine(config: ServeConfig, progress: Progress) -> Engine:
     progress("reading the tokenizer", 0.0)
     tokenizer = load_tokenizer(checkpoint)
     model = load_model(checkpoint, config.dtype, progress, config.context)
-    memory = fit_memory(model, asked=config.context, lanes=config.parallel)
+    memory = fit_memory(
+        model,
+        asked=config.context,
+        lanes=config.parallel,
+        prompt_cache_bytes=bytes_of_gib(config.prompt_cache_gib),
+    )
     backend, report = start_backend(model, memory, progress)
     backend.window_ms = time_widths(backend, checkpoint, progress)
     settings = Settings(
         lanes=memory.lanes,
         context=memory.context,
         pages=memory.pages,
+        prompt_pages=memory.prompt_pages,
         page_rows=PAGE_ROWS,
         vocab_size=backend.vocab,
         draft_tokens=0 if config.no_drafts else config.draft_tokens,
@@ -93,8 +99,8 @@ def model_id(path: Path) -> str:
     return path.name if path.is_dir() else _QUANTIZATION.sub("", path.name.removesuffix(".gguf"))
 
 
-def fit_memory(model: LoadedModel, *, asked: int | None, lanes: int) -> MemoryPlan:
-    """Plan cache and tables for `lanes` requests in what the weights leave."""
+def fit_memory(model: LoadedModel, *, asked: int | None, lanes: int, prompt_cache_bytes: int | None = 0) -> MemoryPlan:
+    """Plan cache and tables for `lanes` requests, and kept prompts, in what the weights leave."""
     weight_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(nnx.state(model.module)))
     context = model.config.context
     return plan_memory(
@@ -105,6 +111,7 @@ def fit_memory(model: LoadedModel, *, asked: int | None, lanes: int) -> MemoryPl
         bytes_per_lane=bytes_per_lane(model.config.vocab, asked or context),
         weight_bytes=weight_bytes,
         budget_bytes=memory_budget(),
+        prompt_cache_bytes=prompt_cache_bytes,
     )
 
 

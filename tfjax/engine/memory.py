@@ -13,6 +13,8 @@ from tfjax.kernels.paged_attention import BLOCK_KEYS, PAGE_ROWS
 CPU_SHARE = 0.70
 DEVICE_SHARE = 0.85
 LEAST_CONTEXT = BLOCK_KEYS
+PROMPT_CACHE_BYTES = 1 << 30
+"""Kept for prompts where nobody says otherwise and it fits."""
 
 
 class DoesNotFit(ValueError):
@@ -27,8 +29,10 @@ class MemoryPlan:
         context: most positions of one request.
         context_fitted: whether the context was cut to what fits.
         lanes: requests at once.
-        pages: cache pages of all lanes, without the scratch page.
+        pages: cache pages of all lanes and of kept prompts, without the scratch page.
         cache_bytes, weight_bytes, budget_bytes: sizes of what is planned.
+        prompt_pages, prompt_cache_bytes: most pages that keep prompts which no request uses at the moment, and their
+            size. Where they do not fit beside the lanes', they lie in pages that lanes do not need yet.
     """
 
     context: int
@@ -38,6 +42,8 @@ class MemoryPlan:
     cache_bytes: int
     weight_bytes: int
     budget_bytes: int
+    prompt_pages: int = 0
+    prompt_cache_bytes: int = 0
 
     @property
     def pages_per_lane(self) -> int:
@@ -83,39 +89,59 @@ def plan_memory(
     bytes_per_lane: int,
     weight_bytes: int,
     budget_bytes: int,
+    prompt_cache_bytes: int | None = 0,
 ) -> MemoryPlan:
     """Give every lane the whole context where it fits; otherwise cut a context that nobody asked for.
+
+    Kept prompts get what was asked for, or by default what the contexts leave.
 
     Args:
         model_context: positions that the model was trained for.
         asked: the user's --context, or None.
         bytes_per_position: cache of one position over all layers.
         bytes_per_lane: tables of one lane besides the cache.
+        prompt_cache_bytes: the user's --prompt-cache-gib in bytes, or None.
 
     Raises:
         DoesNotFit: an asked context over the model's, or one that does not fit, or nothing fits.
     """
     check_context(asked, model_context)
+    page_bytes = PAGE_ROWS * bytes_per_position
     left = budget_bytes - weight_bytes - (lanes + 1) * bytes_per_lane
-    fits = max(0, left // (lanes * bytes_per_position) - PAGE_ROWS) // BLOCK_KEYS * BLOCK_KEYS
+    asked_pages = (prompt_cache_bytes or 0) // page_bytes
+    fits = max(0, (left - asked_pages * page_bytes) // (lanes * bytes_per_position) - PAGE_ROWS)
+    fits = fits // BLOCK_KEYS * BLOCK_KEYS
     wanted = asked or model_context
     context = min(wanted, fits)
     if context < wanted and (asked is not None or context < LEAST_CONTEXT):
+        prompts = f" and {_gib(asked_pages * page_bytes)} of kept prompts" if asked_pages else ""
+        remedy = "--context, --parallel or --prompt-cache-gib" if asked_pages else "--context or --parallel"
         raise DoesNotFit(
             f"{lanes} requests of {wanted} positions need {_gib(lanes * wanted * bytes_per_position)} of cache beside "
-            f"{_gib(weight_bytes)} of weights; the budget is {_gib(budget_bytes)}, which holds {fits} positions each. "
-            "Give a smaller --context or --parallel"
+            f"{_gib(weight_bytes)} of weights{prompts}; the budget is {_gib(budget_bytes)}, "
+            f"which holds {fits} positions each. Give a smaller {remedy}"
         )
     pages = lanes * -(-context // PAGE_ROWS)
+    if prompt_cache_bytes is None:
+        asked_pages = PROMPT_CACHE_BYTES // page_bytes
+    pages += max(0, min(asked_pages, left // page_bytes - pages - 1))
+    prompt_pages = min(asked_pages, pages)
     return MemoryPlan(
         context=context,
         context_fitted=context < wanted,
         lanes=lanes,
         pages=pages,
-        cache_bytes=(pages + 1) * PAGE_ROWS * bytes_per_position,
+        cache_bytes=(pages + 1) * page_bytes,
         weight_bytes=weight_bytes,
         budget_bytes=budget_bytes,
+        prompt_pages=prompt_pages,
+        prompt_cache_bytes=prompt_pages * page_bytes,
     )
+
+
+def bytes_of_gib(gib: float | None) -> int | None:
+    """A setting in GiB as bytes; None stays None."""
+    return None if gib is None else int(gib * 2**30)
 
 
 def _gib(size_bytes: int) -> str:

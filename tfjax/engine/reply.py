@@ -91,7 +91,7 @@ class Reply:
         return Stats(
             prompt_tokens=len(self.generation.prompt),
             completion_tokens=0 if stream is None else stream.emitted,
-            cached_tokens=0,
+            cached_tokens=0 if stream is None else stream.reused,
             rounds=counts.rounds,
             drafted=counts.drafted,
             accepted=counts.accepted,

@@ -12,7 +12,7 @@ import numpy as np
 from tfjax.engine.api import Sampling, TokenLogprob
 from tfjax.engine.buckets import Plan
 from tfjax.engine.lane_sampling import LaneSampling
-from tfjax.engine.lane_tables import empty_tables, needs_tables, set_tables
+from tfjax.engine.lane_tables import empty_tables, needs_tables, set_history, set_tables
 from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.page_table import PageTable
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
@@ -45,6 +45,8 @@ class TargetBackend:
         broken: what a forward failed with; the device state is lost then, and with it every stream.
     """
 
+    held_on_target = False
+
     def __init__(self, model: LoadedModel, step: Step, plan: Plan, memory: MemoryPlan):
         self.step = step
         self.plan = plan
@@ -68,6 +70,7 @@ class TargetBackend:
     def warm_up(self) -> None:
         """Compile what only some requests need, so that none of them waits for it."""
         self._set_tables(0, Sampling(), frozenset())
+        self._set_history(0, ())
 
     # Prompts
 
@@ -78,9 +81,15 @@ class TargetBackend:
         self._pages.clear(lane)
         if needs_tables(sampling):
             self._set_tables(lane, sampling, stream.request.stop_ids)
+        if stream.cache_length:
+            self._set_history(lane, stream.request.prompt[: stream.cache_length])
 
     def _set_tables(self, lane: int, sampling: Sampling, stop_ids: frozenset[int]) -> None:
         self.state = self.state._replace(tables=set_tables(self.state.tables, lane, sampling, stop_ids))
+
+    def _set_history(self, lane: int, tokens: Sequence[int]) -> None:
+        """Penalties look at every token before a draw, also where its row was computed for another stream."""
+        self.state = self.state._replace(tables=set_history(self.state.tables, lane, tokens))
 
     def prefill_step(self, stream: Stream, start: int, stop: int) -> None:
         if self._chunk is not None:

@@ -101,7 +101,6 @@ RULES: Mapping[str, Rule] = {
     "documents": Rule(_empty, "Put the text into a message."),
     "mm_processor_kwargs": Rule(_empty, "Replies are text only."),
     "kv_transfer_params": Rule(_empty, "Leave it out."),
-    "cache_salt": Rule(_text, "It is a string."),
     "prompt_cache_key": Rule(_text, "It is a string."),
     "safety_identifier": Rule(_text, "It is a string."),
     "store": Rule(_one_of(True, False), "It is true or false."),

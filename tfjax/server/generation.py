@@ -123,6 +123,7 @@ def generations_of(
                     stop_token_ids=stop_tokens,
                     ignore_eos=bool(request.ignore_eos),
                     draft=request.draft is not False,
+                    cache_salt=request.cache_salt or "",
                 )
             )
     return tuple(made)

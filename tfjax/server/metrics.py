@@ -20,6 +20,8 @@ ALIASED = (
     "num_requests_running",
     "num_requests_waiting",
     "kv_cache_usage_perc",
+    "prefix_cache_queries",
+    "prefix_cache_hits",
     "prompt_tokens",
     "generation_tokens",
     "request_success",
@@ -121,6 +123,8 @@ class ServerMetrics:
             return Histogram(OWN + name, text, model, registry=source, buckets=buckets)
 
         self._prompt = counter("prompt_tokens", "tokens of the prompts of finished replies")
+        self._queries = counter("prefix_cache_queries", "prompt tokens of finished replies, computed or reused")
+        self._hits = counter("prefix_cache_hits", "those of them that were reused: computed for an earlier request")
         self._generated = counter("generation_tokens", "tokens generated, those of unfinished replies included")
         self._success = counter("request_success", "replies that ended, by the reason of their end", "finished_reason")
         self._ttft = histogram("time_to_first_token_seconds", "seconds from a request's arrival to its first token")
@@ -152,6 +156,8 @@ class ServerMetrics:
         model, stats = self._model(), event.stats
         self._success.labels(model, event.reason).inc()
         self._prompt.labels(model).inc(stats.prompt_tokens)
+        self._queries.labels(model).inc(stats.prompt_tokens)
+        self._hits.labels(model).inc(stats.cached_tokens)
         self._ttft.labels(model).observe(stats.ttft_ms / 1000)
         self._e2e.labels(model).observe(e2e_s)
         self._queue.labels(model).observe(stats.queue_ms / 1000)

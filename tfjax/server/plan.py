@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfjax.engine.api import Generation
 
@@ -27,3 +27,8 @@ class Plan:
     include_usage: bool
     wants_logprobs: bool
     ignored: tuple[str, ...] = ()
+
+    def of_key(self, label: str) -> Plan:
+        """The same for one API key: computed prompts are shared with requests of that key and salt alone."""
+        salted = (replace(one, cache_salt=f"{label}\n{one.cache_salt}") for one in self.generations)
+        return replace(self, generations=tuple(salted))

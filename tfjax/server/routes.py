@@ -111,9 +111,10 @@ class Routes:
         model = self._service.ready_model()
         body = await read_body(request)
         request_id = prefix + uuid.uuid4().hex
-        record_of(request.scope).id = request_id
+        record = record_of(request.scope)
+        record.id = request_id
         plan = await self._service.workers.run(lambda: read(body, model, request_id))
-        return model, plan
+        return model, plan.of_key(record.key)
 
     def _exchange(self, model: Model, plan: Plan, form: ChatFormat | TextFormat) -> Exchange:
         service = self._service

@@ -31,6 +31,7 @@ Stop = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_CHARS)]
 Bias = Annotated[float, Meta(ge=-100.0, le=100.0)]
 ModelName = Annotated[str, Meta(max_length=1024)]
 Label = Annotated[str, Meta(max_length=1024)]
+Salt = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
 class StreamOptions(Struct, kw_only=True):
@@ -59,6 +60,7 @@ class SamplingFields(Struct, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     draft: bool | None = None
+    cache_salt: Salt | None = None
     user: Label | None = None
 
 

@@ -9,9 +9,10 @@ from tfjax.server.replies import CompletionDetails, PromptDetails, TfjaxBlock, T
 
 
 def usage_of(prompt_tokens: int, finished: Sequence[Finished]) -> Usage:
-    """Counts of a request; its prompt counts once however many choices were made from it."""
+    """Counts of a request; its prompt counts once however many choices were made from it, with what each had cached."""
     completion = sum(event.stats.completion_tokens for event in finished)
-    cached = min(sum(event.stats.cached_tokens for event in finished), prompt_tokens)
+    prompts = sum(event.stats.prompt_tokens for event in finished)
+    cached = sum(event.stats.cached_tokens for event in finished) * prompt_tokens // max(1, prompts)
     return Usage(prompt_tokens, completion, prompt_tokens + completion, PromptDetails(cached), CompletionDetails())
 
 
