@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from tfjax.lanes.backend import Backend
@@ -17,14 +18,27 @@ class WindowMismatch(RuntimeError):
     """Other windows are kept than were verified."""
 
 
+@dataclass(slots=True)
+class Dispatch:
+    """A queued hold of the drafter.
+
+    Attributes:
+        ticket: the drafter's.
+        drafts: of every ask, once they were read.
+    """
+
+    ticket: Any
+    drafts: Sequence[Sequence[int]] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Drafts that wait for a stream's next window: ask number `index` of a queued dispatch, or fillers (`ticket` None).
+    """Drafts that wait for a stream's next window: ask number `index` of a dispatch, or fillers (no dispatch).
 
     A filler is the pending token standing in for a draft; the target rejects it.
     """
 
-    ticket: Any
+    dispatch: Dispatch | None
     index: int
     depth: int
 
@@ -50,9 +64,11 @@ class Drafted:
     A request with drafts off is never shown to the drafter.
     """
 
-    def __init__(self, target: Backend, drafter: Drafter) -> None:
+    def __init__(self, target: Backend, drafter: Drafter, vocab_size: int) -> None:
+        """`vocab_size` bounds the target's tokens: a draft that is none of them never reaches it from here."""
         self.target = target
         self.drafter = drafter
+        self._vocab_size = vocab_size
         self._holds: dict[Stream, Hold] = {}
         self._uncommitted: dict[Stream, list[tuple[Window, Window]]] = {}
 
@@ -115,17 +131,16 @@ class Drafted:
         self._holds |= {ask.stream: Hold(None, 0, ask.depth) for ask in asks if ask not in able}
         if able:
             with contained([ask.stream for ask in able]):
-                ticket = self.drafter.hold(able)
-                self._holds |= {ask.stream: Hold(ticket, index, ask.depth) for index, ask in enumerate(able)}
+                dispatch = Dispatch(self.drafter.hold(able))
+                self._holds |= {ask.stream: Hold(dispatch, index, ask.depth) for index, ask in enumerate(able)}
         return failed
 
     def verify(self, windows: Sequence[Window]) -> Verified:
         """Queue a forward. A stream's hold ends with its next window, whether the window has use for it or not."""
         holds = [self._taken(window) for window in windows]
-        unread = [] if self.held_on_target else [hold for hold in holds if hold and hold.ticket is not None]
-        tickets = {id(hold.ticket): hold.ticket for hold in unread}
-        drafts = dict(zip(tickets, self.drafter.read(list(tickets.values())), strict=True)) if tickets else {}
-        shown = [self._shown(window, hold, drafts) for window, hold in zip(windows, holds, strict=True)]
+        if not self.held_on_target:
+            self._read_back([hold.dispatch for hold in holds if hold is not None and hold.dispatch is not None])
+        shown = [self._shown(window, hold) for window, hold in zip(windows, holds, strict=True)]
         ticket = self.target.verify(shown)
         for window, own in zip(windows, shown, strict=True):
             self._uncommitted.setdefault(window.stream, []).append((window, own))
@@ -140,11 +155,20 @@ class Drafted:
             raise WindowMismatch(f"a window with {window.held} held drafts, and the drafter has {hold} for it")
         return hold
 
-    def _shown(self, window: Window, hold: Hold | None, drafts: Mapping[int, Any]) -> Window:
+    def _read_back(self, dispatches: Sequence[Dispatch]) -> None:
+        """Read the drafts that were not read yet. A dispatch may serve windows of several rounds."""
+        unread = list({id(dispatch): dispatch for dispatch in dispatches if dispatch.drafts is None}.values())
+        if unread:
+            drafts = self.drafter.read([dispatch.ticket for dispatch in unread])
+            for dispatch, found in zip(unread, drafts, strict=True):
+                dispatch.drafts = found
+
+    def _shown(self, window: Window, hold: Hold | None) -> Window:
         """The window for the target: held drafts as host tokens where they were read back or are fillers."""
-        if hold is None or (hold.ticket is not None and self.held_on_target):
+        if hold is None or (hold.dispatch is not None and self.held_on_target):
             return window
-        tokens = () if hold.ticket is None else tuple(drafts[id(hold.ticket)][hold.index][: window.held])
+        drafts = hold.dispatch.drafts[hold.index] if hold.dispatch and hold.dispatch.drafts else ()
+        tokens = tuple(takewhile(lambda token: 0 <= token < self._vocab_size, drafts[: window.held]))
         fillers = (window.stream.context[-1],) * (window.held - len(tokens))
         return replace(window, held=0, drafts=tokens + fillers)
 

@@ -162,11 +162,13 @@ class Lanes:
     def _ask(self, verified: Sequence[Outcome]) -> dict[Stream, str]:
         """Get drafts for the next windows of all streams that have none yet; returns whom the drafter failed, and how.
 
-        The drafter is also told what became of the windows of a round that was just read.
+        The drafter is also told what became of the windows of a round that was just read; of a stream that ran ahead it
+        learns no more than that.
         """
         going_on = [outcome for outcome in verified if outcome.reason is None]
         ended = {outcome.window.stream for outcome in verified if outcome.reason is not None}
-        asks = self._asking.prepare([stream for stream in self._roster.decoding if stream not in ended])
+        live = [stream for stream in self._roster.decoding if stream not in ended]
+        asks = self._asking.prepare(live) if self._flight is None else []
         if self._drafted is None:
             return {}
         self._held = (self._held[0] + len(asks), max([self._held[1], *[ask.depth for ask in asks]]))
@@ -237,9 +239,8 @@ class Lanes:
         def fail_all(error: Exception) -> None:
             failed.update({outcome.window.stream: describe(error) for outcome in outcomes})
 
-        if self._flight is None:
-            with Contained("asking for drafts", fail_all):
-                failed |= self._ask(outcomes)
+        with Contained("asking for drafts", fail_all):
+            failed |= self._ask(outcomes)
         if not flight.kept:
             with Contained("committing a round", fail_all):
                 self._backend.keep(flight.windows, [outcome.kept for outcome in outcomes])

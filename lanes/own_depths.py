@@ -39,7 +39,7 @@ class OwnDepths:
             return Acceptance().chain(rule.under_priors(room, forward_ms, step_ms))
         copy_ahead = stream.offer is not None and stream.offer.goes_first
         depth = rule.choose(room, forward_ms, step_ms, copy_ahead)
-        if room and not depth and self._drafter.stands_aside:
+        if room and not depth and self._drafter.stands_aside and self._prices.known:
             drafting.stand.stand()
         return drafting.acceptance.chain(depth)
 

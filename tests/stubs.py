@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfjax.lanes.proposer import NOTHING, Proposal
@@ -155,7 +155,8 @@ class ScriptedBackend:
 
     `fail_at` maps a method's name to the numbers of its calls (from 1) that raise; `not_finite` maps a request's id to
     the position from which its numbers are not finite. With a clock, the device works through its queue at `window_ms`
-    of each forward's width, and whoever reads waits for it.
+    of each forward's width, and whoever reads waits for it. With `held_on_target` held drafts are taken from the
+    drafter on the device, by the hook `held_drafts` that it sets.
     """
 
     def __init__(
@@ -171,6 +172,7 @@ class ScriptedBackend:
         fail_at: Mapping[str, set[int]] | None = None,
         not_finite: Mapping[str, int] | None = None,
         logprobs: bool = True,
+        held_on_target: bool = False,
     ) -> None:
         self.widths = widths
         self.window_ms: Mapping[int, float] = window_ms or {}
@@ -183,6 +185,9 @@ class ScriptedBackend:
         self.fail_at = fail_at or {}
         self.not_finite = not_finite or {}
         self.logprobs = logprobs
+        self.held_on_target = held_on_target
+        self.held_drafts: Callable[[Window], tuple[int, ...]] | None = None
+        self.broken: Exception | None = None
         self.failed = False
         self.calls: Counter[str] = Counter()
         self.forwards: list[tuple[Window, ...]] = []
@@ -217,7 +222,7 @@ class ScriptedBackend:
         lane = self._lane(stream)
         if lane.first is None:
             raise BrokenContractError("prompt not whole")
-        self._wait_until(self._device_free_s)
+        self.wait_until(self._device_free_s)
         lane.last_draw = lane.first.draws[0]
         return lane.first
 
@@ -230,8 +235,9 @@ class ScriptedBackend:
             pending = lane.last_draw if window.pending is None else window.pending
             if pending is None:
                 raise BrokenContractError("pending token on no device")
-            self._write(window.stream, window.position, (pending, *window.drafts))
-            result = self._draw(window.stream, window.position, window.rows)
+            held = self.held_drafts(window) if window.held and self.held_drafts is not None else ()
+            self._write(window.stream, window.position, (pending, *window.drafts, *held))
+            result = replace(self._draw(window.stream, window.position, window.rows), drafts=held)
             lane.last_draw = result.draws[-1] if window.rows == 1 else None
             lane.uncommitted.append(window)
             results.append(result)
@@ -243,7 +249,7 @@ class ScriptedBackend:
     def read(self, ticket: int) -> Sequence[Result]:
         self._call("read")
         results, ready_s = self._unread.pop(ticket)
-        self._wait_until(ready_s)
+        self.wait_until(ready_s)
         return results
 
     def keep(self, windows: Sequence[Window], kept: Sequence[int]) -> None:
@@ -299,6 +305,7 @@ class ScriptedBackend:
                 all(0 <= token < VOCAB for token in window.drafts), "an id outside the vocabulary reached the device"
             )
             require(window.forced <= len(window.drafts), "more forced rows than rows")
+            require(self.held_on_target or not window.held, "held drafts, and the target cannot take them")
         self._check_pages()
 
     def _check_pages(self) -> None:
@@ -332,12 +339,16 @@ class ScriptedBackend:
 
     def _queue_time(self, rows: int) -> float:
         """When the device will be done with a forward of so many rows that is queued now."""
-        if self.clock is not None and self.window_ms:
-            width = next((width for width in self.widths if width >= rows), self.widths[-1])
-            self._device_free_s = max(self.clock(), self._device_free_s) + self.window_ms[width] / 1000
+        width = next((width for width in self.widths if width >= rows), self.widths[-1])
+        return self.queue_ms(self.window_ms.get(width, 0.0))
+
+    def queue_ms(self, ms: float) -> float:
+        """When the device will be done with work of this length that is queued now."""
+        if self.clock is not None:
+            self._device_free_s = max(self.clock(), self._device_free_s) + ms / 1000
         return self._device_free_s
 
-    def _wait_until(self, ready_s: float) -> None:
+    def wait_until(self, ready_s: float) -> None:
         if self.clock is not None:
             self.clock.now_s = max(self.clock.now_s, ready_s)
 
