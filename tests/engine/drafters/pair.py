@@ -27,12 +27,12 @@ from tfjax.lanes.stream import Request, Stream, Times
 from tfjax.lanes.window import Window
 from tfjax.models.llama import FAMILY, LlamaConfig
 
-LANES, DEPTH = 3, 8
+LANES, DEPTH = 4, 8
 VERIFY = tuple(Bucket(rows, rows, 4) for rows in (4, 32))
 PLAN = Plan("row-invariant", VERIFY, (*VERIFY, Bucket(64, 2, 64)))
 PROMPTS = [
     tuple(np.random.default_rng(seed).integers(0, TINY.vocab, length).tolist())
-    for seed, length in ((1, 9), (2, 70), (3, 1))
+    for seed, length in ((1, 9), (2, 70), (3, 1), (4, 33))
 ]
 
 
