@@ -179,7 +179,7 @@ def base_url(text: str) -> str:
     url = text if "://" in text else f"http://{text}"
     try:
         parts = urllib.parse.urlsplit(url)
-        valid = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1) and not parts.query
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.query
     except ValueError:
         valid = False
     if not valid:
