@@ -7,8 +7,8 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tfjax.checkpoints.resolve import resolve_model
 from tfjax.config import ServeConfig
 from tfjax.engine.buckets import Plan, row_invariant_plan, single_bucket_plan
 from tfjax.engine.compiles import compiles
+from tfjax.engine.compiling import compile_all
 from tfjax.engine.engine import Engine, Served
 from tfjax.engine.lane_tables import bytes_per_lane
 from tfjax.engine.least_rows import find_least_rows
@@ -156,13 +157,9 @@ def compile_buckets(backend: TargetBackend, progress: Progress) -> None:
     buckets = backend.plan.all
     cache = jax.config.jax_compilation_cache_dir
     later = f"later ones read them from {cache}" if cache else "so does every later one, for there is no compile cache"
-    progress("compiling", 0.0)
     log.info("compiling %d programs; the first start takes a minute or two, %s", len(buckets), later)
-    with ThreadPoolExecutor(max_workers=min(len(buckets), os.cpu_count() or 1)) as pool:
-        jobs = [pool.submit(backend.step.compile, bucket, backend.state, backend.page_table) for bucket in buckets]
-        for done, job in enumerate(as_completed(jobs), start=1):
-            job.result()
-            progress("compiling", done / len(buckets))
+    jobs = [partial(backend.step.compile, bucket, backend.state, backend.page_table) for bucket in buckets]
+    compile_all(jobs, "compiling", progress)
     backend.warm_up()
 
 
