@@ -52,7 +52,8 @@ class Counts:
         drafted: draft rows verified.
         kept: rows committed.
         accepted: drafts that were emitted.
-        accepted_per_position: the same, by place in the window, first draft first.
+        drafted_per_position: the drafts verified, by place in the window, first draft first.
+        accepted_per_position: the same of those that were emitted.
         drafted_rounds: rounds with at least one draft.
         min_rows: rows of the narrowest window, 0 before any.
         stood_aside_rounds: rounds that passed while drafting stood aside because it did not pay.
@@ -63,6 +64,7 @@ class Counts:
     drafted: int = 0
     kept: int = 0
     accepted: int = 0
+    drafted_per_position: list[int] = field(default_factory=list)
     accepted_per_position: list[int] = field(default_factory=list)
     drafted_rounds: int = 0
     min_rows: int = 0
@@ -77,10 +79,15 @@ class Counts:
             self.drafted_rounds += 1
             self.drafted += drafted
             self.accepted += accepted
-            places = self.accepted_per_position
-            places.extend([0] * (accepted - len(places)))
-            for place in range(accepted):
-                places[place] += 1
+            _count_places(self.drafted_per_position, drafted)
+            _count_places(self.accepted_per_position, accepted)
+
+
+def _count_places(places: list[int], first: int) -> None:
+    """Add one to each of the first places."""
+    places.extend([0] * (first - len(places)))
+    for place in range(first):
+        places[place] += 1
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ STATS = Stats(
     rounds=2,
     drafted=4,
     accepted=3,
+    drafted_per_position=(1, 1, 1, 1),
     accepted_per_position=(1, 1, 1, 0),
     drafted_rounds=1,
     min_rows=2,

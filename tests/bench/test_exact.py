@@ -32,7 +32,7 @@ def test_all_equal(serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[s
     ]
     out = capsys.readouterr().out
     assert "16 of 16 drafted replies equal the serial reference; 192 counting tokens compared" in out
-    assert "code T=0, alone: by depth not told; kept [16]" in out
+    assert "code T=0, alone: by depth 32/16/16" in out
     drafts = [generation.draft for generation in server.engine.submitted]
     assert (drafts.count(False), drafts.count(True)) == (8, 16)
 

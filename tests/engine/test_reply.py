@@ -134,6 +134,7 @@ def test_counts_and_times() -> None:
     assert stats.token_sha256 == serial.token_sha256
     assert stats.accepted == stats.drafted > 0
     assert sum(stats.accepted_per_position) == stats.accepted
+    assert sum(stats.drafted_per_position) == stats.drafted
     assert stats.rounds + stats.accepted + 1 == 21
     assert (serial.drafted, serial.drafted_rounds, serial.min_rows, serial.rounds) == (0, 0, 1, 20)
     for moment in (stats.queue_ms, stats.prefill_ms, stats.ttft_ms, stats.decode_ms):

@@ -28,7 +28,14 @@ def test_counts_keep_drafted_kept_and_accepted_apart() -> None:
     counts.add_round(drafted=2, accepted=0, kept=1, rows=3)
     counts.add_round(drafted=1, accepted=1, kept=2, rows=2)
     assert counts == Counts(
-        rounds=4, drafted=6, kept=7, accepted=3, accepted_per_position=[2, 1], drafted_rounds=3, min_rows=1
+        rounds=4,
+        drafted=6,
+        kept=7,
+        accepted=3,
+        drafted_per_position=[3, 2, 1],
+        accepted_per_position=[2, 1],
+        drafted_rounds=3,
+        min_rows=1,
     )
 
 

@@ -118,6 +118,7 @@ class _Stream:
             rounds=self.rounds,
             drafted=drafted,
             accepted=drafted // 2,
+            drafted_per_position=(drafted,) if drafted else (),
             accepted_per_position=(drafted // 2,) if drafted else (),
             drafted_rounds=self.rounds if drafted else 0,
             min_rows=1,

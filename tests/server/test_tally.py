@@ -16,6 +16,7 @@ STATS = Stats(
     rounds=3,
     drafted=8,
     accepted=2,
+    drafted_per_position=(2, 2, 2, 2),
     accepted_per_position=(1, 1),
     drafted_rounds=2,
     min_rows=2,
@@ -59,4 +60,4 @@ def test_the_block() -> None:
     block = block_of(STATS)
     assert (block.token_sha256, block.seed, block.rounds, block.drafted, block.accepted) == ("ab", 7, 3, 8, 2)
     assert (block.min_rows, block.ttft_ms, block.decode_tps) == (2, 21.0, 10.0)
-    assert (block.accepted_per_position, block.drafted_rounds) == ([1, 1], 2)
+    assert (block.drafted_per_position, block.accepted_per_position, block.drafted_rounds) == ([2] * 4, [1, 1], 2)

@@ -101,6 +101,7 @@ class Stats:
     rounds: int
     drafted: int
     accepted: int
+    drafted_per_position: tuple[int, ...]
     accepted_per_position: tuple[int, ...]
     drafted_rounds: int
     min_rows: int

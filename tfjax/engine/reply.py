@@ -95,6 +95,7 @@ class Reply:
             rounds=counts.rounds,
             drafted=counts.drafted,
             accepted=counts.accepted,
+            drafted_per_position=tuple(counts.drafted_per_position),
             accepted_per_position=tuple(counts.accepted_per_position),
             drafted_rounds=counts.drafted_rounds,
             min_rows=counts.min_rows,

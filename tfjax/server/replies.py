@@ -52,8 +52,8 @@ class Timings(Struct):
 class TfjaxBlock(Struct):
     """Proof and speed of one choice. `token_sha256` is the same with and without drafts.
 
-    `accepted_per_position` counts the accepted drafts by their place in a round, first draft first; `drafted_rounds`
-    are the rounds that checked a draft.
+    `drafted_per_position` and `accepted_per_position` count drafts by their place in a round, first draft first;
+    `drafted_rounds` are the rounds that checked a draft.
     """
 
     token_sha256: str
@@ -61,6 +61,7 @@ class TfjaxBlock(Struct):
     rounds: int
     drafted: int
     accepted: int
+    drafted_per_position: list[int]
     accepted_per_position: list[int]
     drafted_rounds: int
     min_rows: int

@@ -45,6 +45,7 @@ def block_of(stats: Stats) -> TfjaxBlock:
         rounds=stats.rounds,
         drafted=stats.drafted,
         accepted=stats.accepted,
+        drafted_per_position=list(stats.drafted_per_position),
         accepted_per_position=list(stats.accepted_per_position),
         drafted_rounds=stats.drafted_rounds,
         min_rows=stats.min_rows,
