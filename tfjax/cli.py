@@ -15,6 +15,7 @@ COMMANDS = {
     "generate": "continue one prompt and print the text",
     "info": "what a model is, how many parameters it has and what memory it takes",
     "bench": "measure speed and exactness of a server",
+    "train": "write replies to learn from, and train drafters on them",
     "doctor": "check versions, devices, caches and the arithmetic",
 }
 
