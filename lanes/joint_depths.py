@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfjax.lanes.acceptance import Acceptance
@@ -55,6 +55,8 @@ class JointDepths:
             stream: self._settled(stream, chain, mixed.granted.get(stream, 0) if paying else 0, live)
             for stream, chain in wanted.items()
         }
+        if not pays(mixed.tokens, mixed.ms, len(live), price_ms(fixed_rows(live), 0, 0)):
+            self._stand_aside(wanted)
         return {stream: chain for stream, chain in chosen.items() if chain}
 
     def _wanted(self, stream: Stream) -> Chain:
@@ -83,8 +85,8 @@ class JointDepths:
     def _settled(self, stream: Stream, chain: Chain, depth: int, live: Sequence[Stream]) -> Chain:
         """The drafts to ask for, given how many of them pay.
 
-        A stream none of whose drafts pays stands aside; a probe goes ahead all the same, and now and then one draft
-        more than pays is asked for, to learn how it lands: it counts as likely as the one before it.
+        A probe goes ahead all the same, and now and then one draft more than pays is asked for, to learn how it lands:
+        it counts as likely as the one before it.
         """
         drafting = stream.drafting
         if drafting is None:
@@ -92,11 +94,19 @@ class JointDepths:
         if drafting.stand.probing:
             return chain[: depth or self._probe_depth(chain, live)]
         if not depth:
-            if not waiting(stream):
-                drafting.stand.stand()
             return ()
         deeper = depth < len(chain) and drafting.probes_deeper and self._can_explore(depth + 1, live)
         return (*chain[:depth], chain[depth - 1]) if deeper else chain[:depth]
+
+    @staticmethod
+    def _stand_aside(streams: Iterable[Stream]) -> None:
+        """Let streams stand aside in whose round no drafts pay.
+
+        One that gets none in a round that pays only has the less likely ones, and may get some in the next.
+        """
+        for stream in streams:
+            if stream.drafting is not None and not waiting(stream):
+                stream.drafting.stand.stand()
 
     def _probe_depth(self, chain: Chain, live: Sequence[Stream]) -> int:
         """The best depth of a probe of one stream; 0 where even that costs too much to be tried."""
