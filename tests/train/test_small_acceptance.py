@@ -17,8 +17,8 @@ from tfjax.train.small_model import student_logits
 def test_a_draft_counts_only_where_those_before_it_landed() -> None:
     landed = np.array([[1, 1, 0, 1, 1, 1]], bool)
     found = by_depth(landed, np.ones_like(landed), depths=3)
-    # Depth 2 is tried after the landings at 0, 1, 3 and 4 (after 5 there is no more reply); depth 3 after those at 0 and 3
-    # whose second landed too, where a third token exists.
+    # Depth 2 is tried after the landings at 0, 1, 3 and 4 (after 5 there is no more reply); depth 3 after those at 0
+    # and 3, whose second landed too and where a third token exists.
     assert found["chance"] == pytest.approx([5 / 6, 3 / 4, 1 / 2], abs=1e-4)
     assert found["chain"] == pytest.approx([5 / 6, 5 / 8, 5 / 16], abs=1e-4)
     assert found["tokens_per_round"] == pytest.approx(1 + 5 / 6 + 5 / 8 + 5 / 16, abs=1e-4)

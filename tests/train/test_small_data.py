@@ -50,7 +50,7 @@ def test_no_replies_yet_and_no_directory(tmp_path: Path) -> None:
     empty = tiny_run.write_replies(tmp_path / "replies", tiny_run.write_target(tmp_path / "t"), [])
     with pytest.raises(ValueError, match="no replies yet"):
         read_documents(empty)
-    with pytest.raises(ValueError, match="holds no replies.*tfjax train replies"):
+    with pytest.raises(ValueError, match=r"holds no replies.*tfjax train replies"):
         read_documents(tmp_path / "nothing")
 
 
@@ -58,10 +58,10 @@ def test_replies_of_another_vocabulary_or_model_are_refused() -> None:
     recipe = {"vocabulary": "abc", "model": "one"}
     check_recipe(Path("r"), recipe, model="one", vocabulary="abc")
     with pytest.raises(
-        ValueError, match="r holds replies of 'one' in the vocabulary 'abc', and 'one' has 'xyz'.*--model"
+        ValueError, match=r"r holds replies of 'one' in the vocabulary 'abc', and 'one' has 'xyz'.*--model"
     ):
         check_recipe(Path("r"), recipe, model="one", vocabulary="xyz")
-    with pytest.raises(ValueError, match="replies of 'one', and the drafter is to imitate 'two'.*--model"):
+    with pytest.raises(ValueError, match=r"replies of 'one', and the drafter is to imitate 'two'.*--model"):
         check_recipe(Path("r"), recipe, model="two", vocabulary="abc")
 
 

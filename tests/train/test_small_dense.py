@@ -17,12 +17,8 @@ SIZES = {"q": (24, 16), "k": (12, 16), "v": (12, 16), "o": (16, 24), "gate": (20
 
 def layers() -> dict[str, jnp.ndarray]:
     random = np.random.default_rng(0)
-    return {
-        name: jnp.asarray(
-            random.normal(0, 0.4, (2, *SIZES[name])) if name in SIZES else 1 + random.normal(0, 0.2, (2, 16))
-        )
-        for name in LAYER_TENSORS
-    }
+    sizes = {name: SIZES.get(name, (16,)) for name in LAYER_TENSORS}
+    return {name: jnp.asarray(random.normal(len(size) == 1, 0.4, (2, *size))) for name, size in sizes.items()}
 
 
 def forward(x: NDArray[np.float32], segment: list[int], position: list[int]) -> NDArray[np.float32]:

@@ -37,7 +37,7 @@ def test_the_teacher_computes_the_targets_logits(tmp_path: Path, tied: bool) -> 
 def test_a_target_with_biases_cannot_teach(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(tiny_run.write_target(tmp_path, mlp_bias=True))
     config = target_config(checkpoint)
-    with pytest.raises(ConfigError, match="biases.*--teacher none"):
+    with pytest.raises(ConfigError, match=r"biases.*--teacher none"):
         read_teacher(checkpoint, config, DRAFT_IDS)
 
 

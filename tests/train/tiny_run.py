@@ -32,32 +32,11 @@ TARGET: dict[str, Any] = {
     "max_position_embeddings": 256,
     "tie_word_embeddings": True,
 }
-TINY_FLAGS = [
-    "--layers",
-    "2",
-    "--hidden",
-    "16",
-    "--inner",
-    "24",
-    "--heads",
-    "2",
-    "--kv-heads",
-    "1",
-    "--draft-vocab",
-    "40",
-    "--length",
-    "32",
-    "--batch",
-    "4",
-    "--epochs",
-    "2",
-    "--steps-per-call",
-    "2",
-    "--save-every",
-    "4",
-    "--learning-rate",
-    "0.01",
-]
+TINY_FLAGS = (
+    *("--layers", "2", "--hidden", "16", "--inner", "24", "--heads", "2", "--kv-heads", "1", "--draft-vocab", "40"),
+    *("--length", "32", "--batch", "4", "--epochs", "2", "--steps-per-call", "2", "--save-every", "4"),
+    *("--learning-rate", "0.01"),
+)
 
 
 def write_target(directory: Path, **changed: Any) -> Path:

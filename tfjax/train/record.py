@@ -64,14 +64,14 @@ def record(run: Run, material: Material) -> dict[str, Any]:
     return {
         "command": f"{NAME} {shlex.join(run.words)}",
         "settings": settings.identity(),
-        "data": {**material.recipe, "rows": rows, "row_tokens": length, "filled": _share(material)},
+        "data": {**material.counts, "rows": rows, "row_tokens": length, "filled": _share(material)},
         "drafter": {
             **material.config.to_hf(),
             "parameters": material.config.parameters,
             "weights_bytes": run.weights_bytes,
         },
         "steps": {"taken": outcome.step, "planned": pace.steps, "resumed_from": outcome.resumed_from},
-        "final": _last(outcome.curve),
+        "final": final_figures(outcome.curve),
         "acceptance": dict(run.acceptance),
         "wall_s": round(run.wall_s, 1),
         "device": {"platform": device.platform, "kind": device.device_kind},
@@ -90,7 +90,7 @@ def thinned(curve: Curve, most: int = MOST_POINTS) -> Curve:
     return [point for index, point in enumerate(curve) if (len(curve) - 1 - index) % stride == 0]
 
 
-def _last(curve: Curve, points: int = 20) -> dict[str, float]:
+def final_figures(curve: Curve, points: int = 20) -> dict[str, float]:
     """Means over the last points."""
     tail = curve[-points:]
     return {name: round(sum(point[name] for point in tail) / len(tail), 4) for name in tail[0] if name != "step"}

@@ -33,3 +33,7 @@ def _train(settings: Settings, words: Sequence[str]) -> int:
         # Settings, replies and target that do not go together say so themselves.
         raise CommandError(str(error)) from error
     return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -35,7 +35,8 @@ class Pace:
         save_every: steps between checkpoints; a multiple of `steps_per_call`.
         batch: rows of a step.
         seed: of the rows' order.
-        limit_s: seconds after which the run saves and stops, to be taken up again; None for no limit.
+        limit_s: seconds after which the run saves and stops, to be taken up again; None for no limit. Each call takes
+            at least one dispatch.
     """
 
     steps: int
@@ -79,7 +80,7 @@ def train(
     on_device = Packed(*(jnp.asarray(part) for part in data))
     stop_s = None if pace.limit_s is None else clock() + pace.limit_s
     unread: tuple[int, Metrics] | None = None
-    while done < pace.steps and (stop_s is None or clock() < stop_s):
+    while done < pace.steps:
         rows = rows_of_steps(pace.seed, len(data.token), pace.batch, done, pace.steps_per_call)
         state, metrics = step(state, models, on_device, jnp.asarray(rows))
         done += pace.steps_per_call
@@ -89,6 +90,8 @@ def train(
             _read(unread, curve, report)
             unread = None
             keeper.save(done, state, curve)
+        if stop_s is not None and clock() >= stop_s:
+            break
     _read(unread, curve, report)
     keeper.save(done, state, curve)
     return Outcome(state, done, resumed_from, curve)

@@ -45,7 +45,7 @@ class Material:
         draft_ids: tokens that can be drafted, in rising order.
         rows: replies to learn from, packed.
         measured: name -> replies to measure acceptance on.
-        recipe: what the replies were made from, and counts of them.
+        counts: how many replies and tokens are learned, and under `recipe` what they were made from.
     """
 
     checkpoint: Checkpoint
@@ -55,7 +55,7 @@ class Material:
     draft_ids: Ints
     rows: Packed
     measured: dict[str, list[Document]]
-    recipe: dict[str, Any]
+    counts: dict[str, Any]
 
     def steps(self, settings: Settings) -> int:
         """Steps of the asked epochs, up to a whole number of dispatches."""
@@ -107,7 +107,7 @@ def gather(settings: Settings, progress: Callable[[str, float], None]) -> Materi
         draft_ids=draft_ids,
         rows=pack(learned, settings.length),
         measured={name: found for name, found in measured.items() if found},
-        recipe={"replies": recipes[settings.replies], **counts},
+        counts={"recipe": recipes[settings.replies], **counts},
     )
 
 
