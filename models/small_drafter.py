@@ -1,6 +1,7 @@
 """A small Llama that drafts for a larger target: it reads the target's token embedding through a learned projection.
 
-Its head may know fewer tokens than the target; `d2t` of the checkpoint then says which.
+Its head may know fewer tokens than the target; `d2t` of the checkpoint then says which. It is a matrix of its own, or
+the target's embedding of these tokens through another projection.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from flax import nnx
 from tfjax.models import llama
 from tfjax.models.blocks.linear import Linear
 from tfjax.models.blocks.norm import RMSNorm
-from tfjax.models.config import ConfigError, require_size
+from tfjax.models.config import ConfigError, flag, require_size
 from tfjax.models.family import Family, Source
 from tfjax.models.llama import LlamaConfig, LlamaLayer, run_layers
 from tfjax.models.rows import LayerCache, Rows
 
-OWN_KEYS = frozenset({"target_hidden_size", "draft_vocab_size"})
+OWN_KEYS = frozenset({"target_hidden_size", "draft_vocab_size", "tie_word_embeddings", "vocabulary_sha256"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +33,33 @@ class SmallDrafterConfig:
         body: its layers; `body.vocab` is the target's vocabulary.
         target_hidden: width of the target's token embedding.
         draft_vocab: rows of the head.
+        projected_head: whether the head is made of the target's embedding.
+        vocabulary_sha256: hash of the tokens that it was trained with, None where the config does not tell.
     """
 
     body: LlamaConfig
     target_hidden: int
     draft_vocab: int
+    projected_head: bool
+    vocabulary_sha256: str | None = None
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> SmallDrafterConfig:
         """Read a config.json: a Llama's keys, `target_hidden_size`, and `draft_vocab_size` (all tokens without it).
 
+        `tie_word_embeddings` says that the head is projected.
+
         Raises:
             ConfigError: naming the key that is missing, inconsistent or not supported.
         """
         body = LlamaConfig.from_hf({key: value for key, value in config.items() if key not in OWN_KEYS})
-        if body.tied:
-            raise ConfigError("config.json: tie_word_embeddings is True; a small drafter has no embedding of its own")
         draft_vocab = require_size(config, "draft_vocab_size", default=body.vocab)
         if draft_vocab > body.vocab:
             raise ConfigError(f"config.json: draft_vocab_size {draft_vocab} is more than vocab_size {body.vocab}")
-        return cls(body, require_size(config, "target_hidden_size"), draft_vocab)
+        target_hidden = require_size(config, "target_hidden_size")
+        return cls(
+            body, target_hidden, draft_vocab, flag(config, "tie_word_embeddings"), config.get("vocabulary_sha256")
+        )
 
     @property
     def vocab(self) -> int:
@@ -63,7 +71,7 @@ class SmallDrafterConfig:
 
 
 class SmallDrafter(nnx.Module):
-    """The drafter's own parameters, and the target's embedding, which the target owns."""
+    """The drafter's own parameters, and the target's embedding, which the target owns: see `join`."""
 
     def __init__(self, config: SmallDrafterConfig, dtype: jnp.dtype):
         self.config = config
@@ -73,6 +81,20 @@ class SmallDrafter(nnx.Module):
         self.layers = nnx.List([LlamaLayer(body, dtype) for _ in range(body.layers)])
         self.norm = RMSNorm(body.hidden, body.norm_eps, dtype)
         self.head = nnx.Param(jnp.zeros((config.draft_vocab, body.hidden), dtype))
+        self.head_proj = (
+            nnx.Param(jnp.zeros((config.target_hidden, body.hidden), dtype)) if config.projected_head else None
+        )
+
+    def join(self, embedding: jax.Array, ids: jax.Array) -> None:
+        """Take the target's embedding, and make a projected head of it.
+
+        Shapes: embedding [V, target D], ids int32 [draft V] (the token of each row of the head).
+        """
+        self.embedding = nnx.Param(embedding)
+        if self.head_proj is not None:
+            rows = jnp.matmul(embedding[ids], self.head_proj[...], preferred_element_type=jnp.float32)
+            self.head = nnx.Param(rows.astype(embedding.dtype))
+            self.head_proj = None
 
     def __call__(
         self, cache: tuple[LayerCache, ...], rows: Rows, *, tile_rows: int
@@ -94,7 +116,11 @@ def sources(config: SmallDrafterConfig) -> dict[str, tuple[Source, ...]]:
     found = llama.sources(body)
     del found["embedding"]
     found["embed_proj.weight"] = (Source("embed_proj.weight", (body.hidden, config.target_hidden)),)
-    found["head"] = (Source("lm_head.weight", (config.draft_vocab, body.hidden)),)
+    if config.projected_head:
+        del found["head"]
+        found["head_proj"] = (Source("head_proj.weight", (config.target_hidden, body.hidden)),)
+    else:
+        found["head"] = (Source("lm_head.weight", (config.draft_vocab, body.hidden)),)
     return found
 
 

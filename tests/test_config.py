@@ -23,6 +23,8 @@ OTHER = {
     "parallel": "2",
     "prompt_cache_gib": "0.5",
     "draft_tokens": "7",
+    "drafter": "/models/small",
+    "drafter_depth": "3",
     "host": "localhost",
     "port": "9000",
     "alias": "other",
@@ -91,6 +93,26 @@ def test_defaults_are_what_the_help_says() -> None:
     assert made == ServeConfig()
     assert (made.host, made.port, made.parallel, made.max_body_bytes) == ("127.0.0.1", 8080, 4, 4 * 1024 * 1024)
     assert made.changed() == {}
+
+
+def test_a_drafter_and_no_drafts_contradict_each_other() -> None:
+    with pytest.raises(ConfigError, match=r"--drafter: '/models/small' cannot draft with --no-drafts.*leave one out"):
+        config("--drafter", "/models/small", "--no-drafts")
+    with pytest.raises(ConfigError, match="'copy' cannot draft"):
+        config("--drafter", "copy", "--no-drafts")
+    assert not config("--drafter", "none", "--no-drafts").drafts
+
+
+def test_what_turns_drafts_off() -> None:
+    assert config().drafts
+    assert config("--drafter", "copy").drafts
+    assert not config("--drafter", "none").drafts
+    assert not config("--no-drafts").drafts
+
+
+def test_depth_0_is_refused_with_what_to_give_instead() -> None:
+    with pytest.raises(ConfigError, match=r"--drafter-depth: '0' .*1 to 16; give --drafter copy .*--drafter none"):
+        config("--drafter-depth", "0")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "LOCALHOST", "::1", "[::1]"])

@@ -20,7 +20,10 @@ LIMITS = "limits"
 LOGGING = "logging"
 
 # What any command that runs a model takes; the other settings are the server's own.
-ENGINE_SETTINGS = ("model", "dtype", "context", "no_drafts", "draft_tokens", "offline")
+ENGINE_SETTINGS = ("model", "dtype", "context", "no_drafts", "draft_tokens", "drafter", "drafter_depth", "offline")
+
+DRAFTER_AUTO, DRAFTER_NONE, DRAFTER_COPY = "auto", "none", "copy"
+"""Values of --drafter that are no path."""
 
 MIB = 1 << 20
 
@@ -105,6 +108,22 @@ class ServeConfig:
         kind=Integer(1, 63),
         group=DRAFTS,
         help="most drafts checked in one round of a stream; fewer cost less when wrong and gain less when right",
+    )
+    drafter: str = setting(
+        DRAFTER_AUTO,
+        "--drafter",
+        kind=Text("auto|none|copy|PATH"),
+        group=DRAFTS,
+        help="small model that guesses ahead beside copied text: a directory or GGUF file with the model's vocabulary, "
+        "auto for the one that comes with tfjax where there is one, copy for copied text alone, none for no drafts; "
+        "a better one is faster, the tokens stay the same",
+    )
+    drafter_depth: int = setting(
+        8,
+        "--drafter-depth",
+        kind=Integer(1, 16, zero="give --drafter copy to draft without a small model, --drafter none not to draft"),
+        group=DRAFTS,
+        help="most drafts that the small model makes at a time; how many it does make is measured and priced",
     )
     host: str = setting(
         "127.0.0.1",
@@ -222,6 +241,10 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         check_values(self)
+        if self.no_drafts and self.drafter not in (DRAFTER_AUTO, DRAFTER_NONE):
+            raise ConfigError(
+                f"--drafter: {self.drafter!r} cannot draft with --no-drafts, which turns all drafts off; leave one out"
+            )
         if not (is_loopback(self.host) or self.api_key or self.api_key_file or self.insecure):
             raise ConfigError(
                 f"--host: {self.host!r} can be reached from other machines and no key is set; give --api-key KEY or "
@@ -229,6 +252,11 @@ class ServeConfig:
             )
         if self.api_key_file is not None:
             read_api_keys(Path(self.api_key_file))
+
+    @property
+    def drafts(self) -> bool:
+        """Whether anything drafts."""
+        return not self.no_drafts and self.drafter != DRAFTER_NONE
 
     def resolved(self) -> dict[str, Any]:
         """All values by name, fit for JSON, secrets masked."""

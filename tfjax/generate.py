@@ -97,7 +97,7 @@ def _generate(arguments: argparse.Namespace) -> int:
         engine = load_engine(config, progress)
     try:
         text = _templated(engine.tokenizer, prompt, arguments.system) if _is_chat(arguments) else prompt
-        finished = _stream(engine, _request(engine, text, sampling, draft=not config.no_drafts))
+        finished = _stream(engine, _request(engine, text, sampling, draft=config.drafts))
     finally:
         engine.close()
     print(_summary(finished.stats), file=sys.stderr)

@@ -62,11 +62,12 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """A whole number from `low` to `high`, both included."""
+    """A whole number from `low` to `high`, both included. `zero` says what to give instead of 0."""
 
     low: int
     high: int
     metavar: str | None = "N"
+    zero: str | None = None
 
     def parse(self, text: str) -> int:
         try:
@@ -77,7 +78,8 @@ class Integer:
 
     def check(self, value: int) -> int:
         if not self.low <= value <= self.high:
-            raise ValueError(f"is not within {self.low} to {self.high}; give a number in that range")
+            instead = self.zero if value == 0 and self.zero else "give a number in that range"
+            raise ValueError(f"is not within {self.low} to {self.high}; {instead}")
         return value
 
 

@@ -23,6 +23,7 @@ CANCELLED = 130
 
 EXPECTED = (
     ("tfjax.checkpoints.errors", "CheckpointError"),
+    ("tfjax.engine.drafters.loading", "UnusableDrafter"),
     ("tfjax.engine.load", "NotExact"),
     ("tfjax.engine.memory", "DoesNotFit"),
     ("tfjax.models.config", "ConfigError"),

@@ -138,16 +138,6 @@ def test_a_directory_gives_its_own_name(tmp_path: Path) -> None:
     assert load.model_id(directory / ".") == "Llama-3.2-1B.Q8_0"
 
 
-def test_memory_is_planned_for_what_the_model_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "memory_budget", lambda: 10**9)
-    module = random_llama(TINY, np.float32)
-    plan = load.fit_memory(LoadedModel(FAMILY, TINY, module, np.float32), asked=None, lanes=3)
-    numbers = TINY.vocab * TINY.hidden + TINY.hidden * (1 + 2 * TINY.layers)
-    each = TINY.hidden * 64 + TINY.hidden * 32 + 3 * TINY.hidden * TINY.inner
-    assert plan.weight_bytes == 4 * (numbers + TINY.layers * each)
-    assert (plan.context, plan.lanes) == (TINY.context, 3)
-
-
 def test_a_hub_snapshot_is_named_after_its_repository(tmp_path: Path) -> None:
     snapshot = tmp_path / "models--HuggingFaceTB--SmolLM2-135M-Instruct" / "snapshots" / "12fd25f77366"
     snapshot.mkdir(parents=True)

@@ -128,6 +128,8 @@ class _Stream:
             decode_ms=(now - first) * 1000,
             seed=self.generation.sampling.seed,
             token_sha256=hashlib.sha256(bytes(str(self.tokens), "ascii")).hexdigest(),
+            stood_aside_rounds=drafted,
+            probes=1 if drafted else 0,
         )
 
 

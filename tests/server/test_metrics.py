@@ -39,6 +39,8 @@ async def test_counts_after_some_replies(client: httpx.AsyncClient) -> None:
     assert one(values, "tfjax:spec_decode_num_draft_tokens_total") == 15 + 4 + 4
     assert one(values, "tfjax:spec_decode_num_accepted_tokens_total") == 7 + 2 + 2
     assert one(values, "tfjax:spec_decode_num_accepted_tokens_per_pos_total", position="0") == 11
+    assert one(values, "tfjax:draft_stood_aside_rounds_total") == 15 + 4 + 4
+    assert one(values, "tfjax:draft_probes_total") == 3
     assert one(values, "tfjax:time_to_first_token_seconds_count") == 4
     assert one(values, "tfjax:e2e_request_latency_seconds_count") == 4
     # 15 tokens in rounds of 3, and three times 4 tokens: the first round of each has no token before it.

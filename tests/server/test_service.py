@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
+import pytest
 
 from tests.server.conftest import MakeClient, MakeEngine
 from tests.server.helpers import COMPLETIONS, error_of
@@ -37,6 +40,20 @@ async def test_loading_is_503_with_phase_and_fraction(make_engine: MakeEngine) -
         assert (await client.get("/health")).status_code == 200
         assert (await client.post(COMPLETIONS, json={"prompt": "x", "max_tokens": 1})).status_code == 200
     service.workers.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "reason"),
+    [({"name": "small", "kind": "small"}, "small", None), ({"name": None, "reason": "none fits"}, None, "none fits")],
+)
+async def test_health_names_the_drafter_or_why_there_is_none(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any], name: str | None, reason: str | None
+) -> None:
+    engine = make_engine()
+    monkeypatch.setattr(engine, "capabilities", lambda: {"drafter": said})
+    async with client_of(Service(ServeConfig(), engine)) as client:
+        body = (await client.get("/health")).json()
+    assert (body["drafter"], body["drafter_reason"]) == (name, reason)
 
 
 async def test_a_failed_engine_is_503(make_engine: MakeEngine) -> None:

@@ -26,6 +26,8 @@ STATS = Stats(
     decode_ms=400.0,
     seed=7,
     token_sha256="ab",
+    stood_aside_rounds=64,
+    probes=3,
 )
 TWO = [Finished("stop", STATS), Finished("stop", replace(STATS, completion_tokens=3, decode_ms=100.0, prefill_ms=30.0))]
 
@@ -59,5 +61,6 @@ def test_decode_rate_counts_the_tokens_after_the_first(tokens: int, ms: float, r
 def test_the_block() -> None:
     block = block_of(STATS)
     assert (block.token_sha256, block.seed, block.rounds, block.drafted, block.accepted) == ("ab", 7, 3, 8, 2)
+    assert (block.stood_aside_rounds, block.probes) == (64, 3)
     assert (block.min_rows, block.ttft_ms, block.decode_tps) == (2, 21.0, 10.0)
     assert (block.drafted_per_position, block.accepted_per_position, block.drafted_rounds) == ([2] * 4, [1, 1], 2)

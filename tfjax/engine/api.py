@@ -92,7 +92,8 @@ class Stats:
     """Counts and times of one reply.
 
     Drafted: rows verified as drafts. Accepted: drafts emitted to the user. Cached: prompt tokens that were not computed
-    again.
+    again. Stood aside: rounds that went without the small model because its drafts did not pay; probes: times that it
+    was tried again meanwhile.
     """
 
     prompt_tokens: int
@@ -111,6 +112,8 @@ class Stats:
     decode_ms: float
     seed: int
     token_sha256: str
+    stood_aside_rounds: int = 0
+    probes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,12 @@ from tfjax.config import ServeConfig
 from tfjax.engine.buckets import Plan, row_invariant_plan, single_bucket_plan
 from tfjax.engine.compiles import compiles
 from tfjax.engine.compiling import compile_all
+from tfjax.engine.drafters.choosing import choose_drafter
+from tfjax.engine.drafters.joining import add_drafter, describe_drafters
 from tfjax.engine.engine import Engine, Served
-from tfjax.engine.lane_tables import bytes_per_lane
+from tfjax.engine.fitting import fit_both
 from tfjax.engine.least_rows import find_least_rows
-from tfjax.engine.memory import MemoryPlan, bytes_of_gib, memory_budget, plan_memory
+from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.probe import ProbeReport, probe
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
 from tfjax.engine.step import Step
@@ -51,10 +53,10 @@ class NotExact(RuntimeError):
 
 
 def load_engine(config: ServeConfig, progress: Progress) -> Engine:
-    """Read the model, compile, prove row invariance, time the widths, and start the engine.
+    """Read the model and its drafter, compile, prove row invariance, time the widths, and start the engine.
 
     Raises:
-        CheckpointError, ConfigError, DoesNotFit, NotExact: with what to do about it.
+        CheckpointError, ConfigError, DoesNotFit, NotExact, UnusableDrafter: with what to do about it.
     """
     progress("finding the model", 0.0)
     path = resolve_model(config.model, offline=config.offline, progress=progress)
@@ -62,22 +64,19 @@ def load_engine(config: ServeConfig, progress: Progress) -> Engine:
     progress("reading the tokenizer", 0.0)
     tokenizer = load_tokenizer(checkpoint)
     model = load_model(checkpoint, config.dtype, progress, config.context)
-    memory = fit_memory(
-        model,
-        asked=config.context,
-        lanes=config.parallel,
-        prompt_cache_bytes=bytes_of_gib(config.prompt_cache_gib),
-    )
-    backend, report = start_backend(model, memory, progress)
-    backend.window_ms = time_widths(backend, checkpoint, progress)
+    choice = choose_drafter(config, model, tokenizer, progress)
+    memory, choice = fit_both(config, model, choice)
+    target, report = start_backend(model, memory, progress)
+    target.window_ms = time_widths(target, checkpoint, progress)
+    backend, choice = add_drafter(config, target, choice, timing_key(target, checkpoint), progress)
     settings = Settings(
         lanes=memory.lanes,
         context=memory.context,
         pages=memory.pages,
         prompt_pages=memory.prompt_pages,
         page_rows=PAGE_ROWS,
-        vocab_size=backend.vocab,
-        draft_tokens=0 if config.no_drafts else config.draft_tokens,
+        vocab_size=target.vocab,
+        draft_tokens=config.draft_tokens if config.drafts else 0,
         first_width=FIRST_COPY_WIDTH.get(jax.default_backend(), 3),
     )
     served = Served(
@@ -85,7 +84,7 @@ def load_engine(config: ServeConfig, progress: Progress) -> Engine:
         tokenizer=tokenizer,
         eos_ids=tokenizer.eos_ids,
         generation_config=checkpoint.generation_config,
-        capabilities=describe(checkpoint, model, backend, report, settings),
+        capabilities=describe(checkpoint, model, target, report, settings) | describe_drafters(backend, choice, config),
         counters=lambda: {"compiles_total": float(compiles())},
     )
     progress("ready", 1.0)
@@ -98,22 +97,6 @@ def model_id(path: Path) -> str:
     if path.parent.name == "snapshots":  # models--OWNER--NAME/snapshots/REVISION, as the hub's cache lays it
         return path.parent.parent.name.rpartition("--")[2]
     return path.name if path.is_dir() else _QUANTIZATION.sub("", path.name.removesuffix(".gguf"))
-
-
-def fit_memory(model: LoadedModel, *, asked: int | None, lanes: int, prompt_cache_bytes: int | None = 0) -> MemoryPlan:
-    """Plan cache and tables for `lanes` requests, and kept prompts, in what the weights leave."""
-    weight_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(nnx.state(model.module)))
-    context = model.config.context
-    return plan_memory(
-        model_context=context,
-        asked=asked,
-        lanes=lanes,
-        bytes_per_position=model.family.cache_bytes_per_position(model.config, model.dtype),
-        bytes_per_lane=bytes_per_lane(model.config.vocab, asked or context),
-        weight_bytes=weight_bytes,
-        budget_bytes=memory_budget(),
-        prompt_cache_bytes=prompt_cache_bytes,
-    )
 
 
 def start_backend(model: LoadedModel, memory: MemoryPlan, progress: Progress) -> tuple[TargetBackend, ProbeReport]:
@@ -175,7 +158,16 @@ def time_widths(backend: TargetBackend, checkpoint: Checkpoint, progress: Progre
         drawn, _, backend.state = backend.step(bucket, backend.state, token, buffer.matrix, backend.page_table)
         jax.block_until_ready(drawn)
 
-    key = [
+    key = timing_key(backend, checkpoint)
+    table, is_new = cached(cache_home() / "timings", key, backend.widths, lambda: measure(backend.widths, run))
+    times = ", ".join(f"{ms:.1f} ms for {width} rows" for width, ms in table.items())
+    log.info("a forward takes %s (%s)", times, "measured now" if is_new else "kept from an earlier start")
+    return table
+
+
+def timing_key(backend: TargetBackend, checkpoint: Checkpoint) -> list[str]:
+    """What measured times depend on."""
+    return [
         __version__,
         jax.__version__,
         jax.devices()[0].device_kind,
@@ -184,10 +176,6 @@ def time_widths(backend: TargetBackend, checkpoint: Checkpoint, progress: Progre
         repr(backend.state.cache[0].keys.dtype),
         str(backend.plan),
     ]
-    table, is_new = cached(cache_home() / "timings", key, backend.widths, lambda: measure(backend.widths, run))
-    times = ", ".join(f"{ms:.1f} ms for {width} rows" for width, ms in table.items())
-    log.info("a forward takes %s (%s)", times, "measured now" if is_new else "kept from an earlier start")
-    return table
 
 
 def describe(
@@ -210,7 +198,6 @@ def describe(
         },
         "verify_widths": list(backend.widths),
         "window_ms": {str(width): round(ms, 2) for width, ms in backend.window_ms.items()},
-        "drafters": ["copy"] if settings.draft_tokens else [],
         "draft_tokens": settings.draft_tokens,
         "parallel": settings.lanes,
         "memory": asdict(backend.memory),

@@ -105,6 +105,8 @@ class Reply:
             decode_ms=1000 * (finished_s - first_s),
             seed=self.generation.sampling.seed,
             token_sha256=self._hash.hexdigest(),
+            stood_aside_rounds=counts.stood_aside_rounds,
+            probes=counts.probes,
         )
 
     def _send(self, event: Event) -> None:

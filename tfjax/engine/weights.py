@@ -41,6 +41,10 @@ class LoadedModel:
     module: nnx.Module
     dtype: Any
 
+    @property
+    def weight_bytes(self) -> int:
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(nnx.state(self.module)))
+
 
 def load_model(checkpoint: Checkpoint, dtype: str, progress: Progress, context: int | None = None) -> LoadedModel:
     """Check the asked context and every tensor's shape against the config, then read.

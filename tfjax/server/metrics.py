@@ -139,6 +139,8 @@ class ServerMetrics:
         self._accepted_at = counter(
             "spec_decode_num_accepted_tokens_per_pos", "draft tokens kept, by place in the draft", "position"
         )
+        self._aside = counter("draft_stood_aside_rounds", "rounds of a stream without the small model: it did not pay")
+        self._probes = counter("draft_probes", "times that the small model was tried again after it did not pay")
         self._gone = counter("client_disconnections", "clients that left before their reply was complete")
         self._rejected = counter("rejected", "requests refused before generation", "reason")
 
@@ -166,6 +168,8 @@ class ServerMetrics:
         self._drafts.labels(model).inc(stats.drafted_rounds)
         self._drafted.labels(model).inc(stats.drafted)
         self._accepted.labels(model).inc(stats.accepted)
+        self._aside.labels(model).inc(stats.stood_aside_rounds)
+        self._probes.labels(model).inc(stats.probes)
         self.totals = replace(
             self.totals,
             drafts=self.totals.drafts + stats.drafted_rounds,

@@ -53,7 +53,8 @@ class TfjaxBlock(Struct):
     """Proof and speed of one choice. `token_sha256` is the same with and without drafts.
 
     `drafted_per_position` and `accepted_per_position` count drafts by their place in a round, first draft first;
-    `drafted_rounds` are the rounds that checked a draft.
+    `drafted_rounds` are the rounds that checked a draft. In `stood_aside_rounds` the small model was not asked, for its
+    drafts did not pay; `probes` counts new tries.
     """
 
     token_sha256: str
@@ -65,6 +66,8 @@ class TfjaxBlock(Struct):
     accepted_per_position: list[int]
     drafted_rounds: int
     min_rows: int
+    stood_aside_rounds: int
+    probes: int
     ttft_ms: float
     decode_tps: float
 
@@ -191,7 +194,10 @@ class DetokenizeReply(Struct):
 
 
 class Health(Struct):
-    """`status` is ok, loading, draining or failed; `fraction` says how far the phase is."""
+    """`status` is ok, loading, draining or failed; `fraction` says how far the phase is.
+
+    `drafter` is the small model that drafts; null where there is none, and `drafter_reason` then says why.
+    """
 
     status: str
     phase: str
@@ -199,6 +205,8 @@ class Health(Struct):
     running: int = 0
     waiting: int = 0
     reason: str | None = None
+    drafter: str | None = None
+    drafter_reason: str | None = None
 
 
 class Capabilities(Struct):

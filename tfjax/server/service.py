@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from tfjax.config import ServeConfig
 from tfjax.server import schemas
@@ -21,6 +22,12 @@ from tfjax.server.reply import Reply
 from tfjax.server.workers import Workers
 
 PING_S = 15.0
+
+
+def drafter_of(engine: EnginePort) -> Mapping[str, Any]:
+    """What the engine says about the small model that drafts, or why there is none."""
+    drafter = engine.capabilities().get("drafter")
+    return drafter if isinstance(drafter, dict) else {}
 
 
 class Service:
@@ -87,8 +94,9 @@ class Service:
         """HTTP status and body of /health."""
         if self.engine is None:
             return 503, Health("loading", self.phase, self.fraction)
-        engine = self.engine.status()
+        engine, drafter = self.engine.status(), drafter_of(self.engine)
         health = Health("ok", engine.phase, engine.fraction, engine.running, engine.waiting)
+        health.drafter, health.drafter_reason = drafter.get("name"), drafter.get("reason")
         if self.failed is not None or engine.failed is not None:
             health.status, health.reason = "failed", self.failed or "The engine has failed; the log says why."
         elif self.draining:

@@ -49,6 +49,8 @@ def block_of(stats: Stats) -> TfjaxBlock:
         accepted_per_position=list(stats.accepted_per_position),
         drafted_rounds=stats.drafted_rounds,
         min_rows=stats.min_rows,
+        stood_aside_rounds=stats.stood_aside_rounds,
+        probes=stats.probes,
         ttft_ms=round(stats.ttft_ms, 3),
         decode_tps=decode_tps(stats.completion_tokens, stats.decode_ms),
     )

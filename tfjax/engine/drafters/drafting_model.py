@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from flax import nnx
 
 from tfjax.engine.weights import LoadedModel
 
@@ -44,8 +43,7 @@ class DraftingModel:
     @property
     def weight_bytes(self) -> int:
         """Bytes that it takes beside the target."""
-        own = sum(leaf.nbytes for leaf in jax.tree.leaves(nnx.state(self.loaded.module)))
-        return own - sum(array.nbytes for array in self.shared)
+        return self.loaded.weight_bytes - sum(array.nbytes for array in self.shared)
 
     def empty_cache(self, pages: int, page_rows: int) -> Any:
         """A zeroed cache, page 0 being scratch."""

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from numpy.typing import NDArray
 
 from tfjax.checkpoints import Checkpoint, CheckpointError, open_checkpoint
 from tfjax.engine.drafters.draft_vocabulary import MAPS, read_draft_vocabulary
 from tfjax.engine.drafters.drafting_model import DraftingModel
+from tfjax.engine.memory import memory_budget
+from tfjax.engine.table import vocabulary_hash
 from tfjax.engine.weights import LoadedModel, Progress, read_model
 from tfjax.models.config import ConfigError
+from tfjax.models.family import Family
 from tfjax.models.registry import drafter_family_for
 from tfjax.models.small_drafter import SmallDrafterConfig
 from tfjax.text.loading import load_tokenizer
@@ -43,29 +44,29 @@ def load_drafter(
         family = drafter_family_for(checkpoint.architecture)
         config = family.config_from_hf(checkpoint.config)
         _check_context(path, config.context, depth)
+        _check_room(path, family, config, target)
         if isinstance(config, SmallDrafterConfig):
-            shared = [_embedding_for(path, config, target)]
+            embedding = _embedding_for(path, config, target, tokenizer)
             ids = read_draft_vocabulary(checkpoint, config.draft_vocab, config.vocab)
         else:
-            shared = []
+            embedding = None
             ids = _common_ids(checkpoint, tokenizer, config.vocab, target.config.vocab)
-        loaded = read_model(checkpoint, family, config, dtype, progress, beside=MAPS if shared else ())
+        loaded = read_model(checkpoint, family, config, dtype, progress, beside=() if embedding is None else MAPS)
     except (CheckpointError, ConfigError, UnsupportedTokenizer) as error:
         raise UnusableDrafter(f"--drafter: {error}") from error
-    return drafting_model(path.stem if path.is_file() else path.absolute().name, loaded, ids, target, shared)
+    return _joined(path.stem if path.is_file() else path.absolute().name, loaded, ids, target, embedding)
 
 
-def drafting_model(
-    name: str, loaded: LoadedModel, ids: NDArray[np.int32], target: LoadedModel, shared: Sequence[jax.Array] = ()
+def _joined(
+    name: str, loaded: LoadedModel, ids: NDArray[np.int32], target: LoadedModel, embedding: jax.Array | None
 ) -> DraftingModel:
-    """Join a drafter's own weights with what it shares with the target."""
+    """Give the drafter what it shares with the target."""
     module: Any = loaded.module
-    if shared:
-        state = nnx.state(module)
-        state["embedding"] = state["embedding"].replace(shared[0])
-        nnx.update(module, state)
-    kind = "small" if shared else "model"
-    return DraftingModel(name, kind, replace(loaded, module=module), jnp.asarray(ids), target.config.vocab, shared)
+    known = jnp.asarray(ids)
+    if embedding is None:
+        return DraftingModel(name, "model", loaded, known, target.config.vocab)
+    module.join(embedding, known)
+    return DraftingModel(name, "small", loaded, known, target.config.vocab, (embedding,))
 
 
 def _check_context(path: Path, context: int, depth: int) -> None:
@@ -77,7 +78,19 @@ def _check_context(path: Path, context: int, depth: int) -> None:
         )
 
 
-def _embedding_for(path: Path, config: SmallDrafterConfig, target: LoadedModel) -> jax.Array:
+def _check_room(path: Path, family: Family[Any], config: Any, target: LoadedModel) -> None:
+    """Refuse weights that do not fit beside the target's before they are read."""
+    parts = [part for parts in family.sources(config).values() for part in parts]
+    needed = sum(math.prod(part.shape) for part in parts) * np.dtype(target.dtype).itemsize
+    left = memory_budget() - target.weight_bytes
+    if needed > left:
+        raise UnusableDrafter(
+            f"--drafter: {path} needs {needed / 2**30:.1f} GiB for its weights, and the model leaves "
+            f"{max(0, left) / 2**30:.1f} GiB; give a smaller drafter or --drafter copy"
+        )
+
+
+def _embedding_for(path: Path, config: SmallDrafterConfig, target: LoadedModel, tokenizer: Tokenizer) -> jax.Array:
     """The target's embedding, which the drafter was trained to read."""
     module: Any = target.module
     embedding: jax.Array = module.embedding[...]
@@ -86,6 +99,11 @@ def _embedding_for(path: Path, config: SmallDrafterConfig, target: LoadedModel) 
         raise UnusableDrafter(
             f"--drafter: {path} was trained for a target with vocab_size {config.vocab} and hidden_size "
             f"{config.target_hidden}; this one has {vocab} and {hidden}. Give a drafter that was trained for it"
+        )
+    if config.vocabulary_sha256 not in (None, vocabulary_hash(tokenizer)):
+        raise UnusableDrafter(
+            f"--drafter: {path} was trained with other tokens than the model's (vocabulary_sha256 "
+            f"{config.vocabulary_sha256}). Give a drafter that was trained for this model"
         )
     return embedding
 

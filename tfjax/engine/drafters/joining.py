@@ -1,0 +1,69 @@
+"""A target and the drafter that was chosen for it, behind one backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from tfjax.checkpoints.cache import cache_home
+from tfjax.config import DRAFTER_AUTO, ServeConfig
+from tfjax.engine.drafters.choosing import Choice, draft_depth, without
+from tfjax.engine.drafters.loading import UnusableDrafter
+from tfjax.engine.drafters.starting import start_drafter
+from tfjax.engine.target import TargetBackend
+from tfjax.engine.weights import Progress
+from tfjax.lanes.backend import Backend
+from tfjax.lanes.drafted import Drafted
+
+
+def add_drafter(
+    config: ServeConfig, target: TargetBackend, choice: Choice, key: Sequence[str], progress: Progress
+) -> tuple[Backend, Choice]:
+    """Start the chosen drafter beside the target. `key` is what measured times depend on.
+
+    Raises:
+        UnusableDrafter: one that was named cannot be started.
+    """
+    if choice.model is None:
+        return target, choice
+    try:
+        drafter = start_drafter(
+            choice.model,
+            target.memory,
+            target.plan,
+            draft_depth(config),
+            progress,
+            timings=cache_home() / "timings",
+            key=key,
+        )
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        reason = f"{choice.model.name} could not be started: {error}"
+        if config.drafter != DRAFTER_AUTO:
+            raise UnusableDrafter(f"--drafter: {reason}; give a smaller one or --drafter copy") from error
+        return target, without(reason)
+    return Drafted(target, drafter, target.vocab), choice
+
+
+def describe_drafters(backend: Backend, choice: Choice, config: ServeConfig) -> dict[str, Any]:
+    """What /capabilities says about drafting."""
+    if not isinstance(backend, Drafted) or choice.model is None:
+        small: dict[str, Any] = {"name": None, "reason": choice.reason}
+        return {"drafters": ["copy"] if config.drafts else [], "drafter": small}
+    drafter, model = backend.drafter, choice.model
+    return {
+        "drafters": ["copy", model.kind],
+        "drafter": {
+            "name": model.name,
+            "kind": model.kind,
+            "depth": drafter.depth,
+            "context": drafter.context,
+            "draft_vocab": int(model.ids.size),
+            "weight_bytes": model.weight_bytes,
+            "hold_ms": {
+                str(streams): {str(depth): round(ms, 2) for depth, ms in row.items()}
+                for streams, row in drafter.hold_ms.items()
+            },
+        },
+    }

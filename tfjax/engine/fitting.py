@@ -1,0 +1,61 @@
+"""How much memory the model, its drafter, the cache and kept prompts get."""
+
+from __future__ import annotations
+
+from tfjax.config import DRAFTER_AUTO, ServeConfig
+from tfjax.engine.drafters.choosing import Choice, without
+from tfjax.engine.drafters.drafting_model import DraftingModel
+from tfjax.engine.lane_tables import bytes_per_lane
+from tfjax.engine.memory import DoesNotFit, MemoryPlan, bytes_of_gib, memory_budget, plan_memory
+from tfjax.engine.weights import LoadedModel
+
+
+def fit_memory(
+    model: LoadedModel,
+    *,
+    asked: int | None,
+    lanes: int,
+    prompt_cache_bytes: int | None = 0,
+    drafter: DraftingModel | None = None,
+) -> MemoryPlan:
+    """Plan cache and tables for `lanes` requests, and kept prompts, in what the weights leave."""
+    context = model.config.context
+    position_bytes = model.family.cache_bytes_per_position(model.config, model.dtype)
+    lane_bytes = bytes_per_lane(model.config.vocab, asked or context)
+    return plan_memory(
+        model_context=context,
+        asked=asked,
+        lanes=lanes,
+        bytes_per_position=position_bytes + (drafter.cache_bytes_per_position if drafter else 0),
+        bytes_per_lane=lane_bytes * (2 if drafter else 1),
+        weight_bytes=model.weight_bytes + (drafter.weight_bytes if drafter else 0),
+        budget_bytes=memory_budget(),
+        prompt_cache_bytes=prompt_cache_bytes,
+    )
+
+
+def fit_both(config: ServeConfig, model: LoadedModel, choice: Choice) -> tuple[MemoryPlan, Choice]:
+    """Plan memory for model and drafter. A drafter that nobody named gives way where there is no room for it.
+
+    Raises:
+        DoesNotFit: naming sizes and flags.
+    """
+
+    def planned(drafter: DraftingModel | None) -> MemoryPlan:
+        return fit_memory(
+            model,
+            asked=config.context,
+            lanes=config.parallel,
+            prompt_cache_bytes=bytes_of_gib(config.prompt_cache_gib),
+            drafter=drafter,
+        )
+
+    try:
+        return planned(choice.model), choice
+    except DoesNotFit as error:
+        if choice.model is None:
+            raise
+        if config.drafter != DRAFTER_AUTO:
+            raise DoesNotFit(f"{error}, or leave out --drafter {config.drafter}") from error
+        choice = without(f"there is no room for {choice.model.name}: {error}")
+    return planned(None), choice
