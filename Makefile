@@ -21,7 +21,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint check soak clean
+.PHONY: help setup serve test lint check soak goldens clean
 .DELETE_ON_ERROR:
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo 'make lint    ruff: lint and format check'
 	@echo 'make check   the wheel in an environment of its own: import floors, types, command line'
 	@echo 'make soak    the long proof on the real weights'
+	@echo 'make goldens make the tests'"'"' goldens anew and say what changed'
 	@echo 'make clean   remove .venv and build products'
 	@echo
 	@echo 'Python >= 3.12 is looked for; PYTHON=/path/to/python names one. Another PYTHON= than'
@@ -54,6 +55,9 @@ check: $(VENV)/.dev
 
 soak: $(VENV)/.dev
 	@$(PY) -m benchmarks.soak $(ARGS)
+
+goldens: $(VENV)/.dev
+	@$(PY) -m tests.goldens.update
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
