@@ -63,7 +63,7 @@ def test_paths_and_model() -> None:
         (("--layers", "0"), "--layers: '0' is not within 1 to 64"),
         (("--head", "tied"), "--head: 'tied' is none of projected, own"),
         (("--max-mib", "lots"), "--max-mib: 'lots' is not a number"),
-        (("--hidden", "100", "--heads", "8"), "--hidden: 100 does not give 8 heads an even width; .* multiple of 16"),
+        (("--hidden", "104", "--heads", "8"), "--hidden: 104 does not give 8 heads an even width; .* multiple of 16"),
         (("--heads", "4", "--kv-heads", "3"), "--kv-heads: 3 does not divide --heads 4"),
         (("--output", "r"), "--output: 'r' is where the replies are"),
     ],

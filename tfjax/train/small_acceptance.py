@@ -77,7 +77,8 @@ def _landed(params: Params, frozen: Frozen, batch: Packed, config: SmallConfig) 
     """Whether the likeliest token at each position is the one that follows. Shape: bool [B, T - 1]."""
     at = places(batch.segment, batch.position)
     likeliest = jnp.argmax(student_logits(params, frozen, batch.token, config, at)[:, :-1], -1)
-    return frozen.draft_ids[likeliest] == batch.token[:, 1:]
+    landed: jax.Array = frozen.draft_ids[likeliest] == batch.token[:, 1:]
+    return landed
 
 
 def _filled(array: NDArray[np.int32], batch: int) -> NDArray[np.int32]:

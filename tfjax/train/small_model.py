@@ -50,7 +50,8 @@ def frozen_parts(embedding: NDArray[Any], draft_ids: NDArray[np.int32], *, proje
 def random_params(config: SmallConfig, embedding: NDArray[Any], seed: int) -> Params:
     """Initial parameters: activations of unit size, small residual branches, small logits."""
     size = np.sqrt(np.mean(np.square(embedding.astype(np.float32)))) * math.sqrt(config.target_hidden)
-    return _random(config, size, seed)
+    params: Params = _random(config, size, seed)
+    return params
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -60,7 +61,7 @@ def _random(config: SmallConfig, size: jax.Array, seed: int) -> Params:
     scales = {"o": branch, "down": branch}
     keys = iter(jax.random.split(jax.random.key(seed), 2 + len(LAYER_TENSORS)))
 
-    def normal(shape: tuple[int, ...], scale: float) -> jax.Array:
+    def normal(shape: tuple[int, ...], scale: jax.Array | float) -> jax.Array:
         return scale * jax.random.normal(next(keys), shape, jnp.float32)
 
     def layer_tensor(name: str) -> jax.Array:
