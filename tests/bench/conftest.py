@@ -38,7 +38,7 @@ def misbehave() -> Iterator[Misbehave]:
     """A server that lists a model and answers every POST with given status, type and body; gives its URL.
 
     `cut` leaves the body without its end, as a connection that breaks. `models` replaces the body of /v1/models, with
-    `models_type`. Without a length the body ends where the connection does.
+    `models_type`. Bodies of requests are added to `asked`.
     """
     servers: list[http.server.ThreadingHTTPServer] = []
 
@@ -51,7 +51,10 @@ def misbehave() -> Iterator[Misbehave]:
         models: bytes = b'{"data": [{"id": "m"}]}',
         models_type: str = "application/json",
         models_status: int = 200,
+        asked: list[bytes] | None = None,
     ) -> str:
+        requests = [] if asked is None else asked
+
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 if self.path == "/v1/models":
@@ -60,7 +63,7 @@ def misbehave() -> Iterator[Misbehave]:
                     self._answer(404, "text/html", b"<html>not here</html>")
 
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["content-length"]))
+                requests.append(self.rfile.read(int(self.headers["content-length"])))
                 self._answer(status, type, body, missing=100 if cut else 0)
 
             def _answer(self, status: int, type: str, body: bytes, missing: int = 0) -> None:
