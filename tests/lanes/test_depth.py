@@ -227,6 +227,15 @@ def test_rounds_that_did_not_ask_leave_a_due_try_alone() -> None:
     assert stream.choose() == 1
 
 
+def test_the_last_choice_of_a_round_says_whether_it_tried() -> None:
+    stream = Timed(dear)
+    stream.rounds(8)
+    for _ in range(3):
+        assert [stream.choose(), stream.choose(room=0)] == [1, 0]
+        stream.rule.observe(0, 0, None)
+    assert stream.choose() == 1
+
+
 def test_a_try_ignores_the_clock_of_deeper_probes() -> None:
     stream = Timed(dear)
     for _ in range(15):
