@@ -55,16 +55,15 @@ class DraftedRun(Run):
         assert not self.drafted._uncommitted
 
 
-def priced(**more: Any) -> dict[str, Any]:
-    """Options of a run in which windows and holds have prices."""
-    return {"target": {"window_ms": FLAT_MS}, "hold_ms": GRID_MS, "takes_ms": None, **more}
-
-
 def complete(
-    requests: Sequence[Request], numbers: Settings | None = None, mode: str = "perfect", **more: Any
+    requests: Sequence[Request],
+    numbers: Settings | None = None,
+    mode: str = "perfect",
+    proposer: Callable[[Request], Proposer] | None = silent,
+    **more: Any,
 ) -> DraftedRun:
     """Run requests to their end, all admitted at once, and compare each with the oracle."""
-    run = DraftedRun(numbers or settings(), mode, **more)
+    run = DraftedRun(numbers or settings(), mode, proposer, **more)
     run.admit(*requests)
     run.finish()
     run.check_serial(*requests)
