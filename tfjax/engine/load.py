@@ -19,6 +19,7 @@ from flax import nnx
 from tfjax import __version__
 from tfjax.checkpoints import Checkpoint, open_checkpoint
 from tfjax.checkpoints.cache import cache_home
+from tfjax.checkpoints.digest import weights_sha256
 from tfjax.checkpoints.resolve import resolve_model
 from tfjax.config import ServeConfig
 from tfjax.engine.buckets import Plan, row_invariant_plan, single_bucket_plan
@@ -79,12 +80,14 @@ def load_engine(config: ServeConfig, progress: Progress) -> Engine:
         draft_tokens=config.draft_tokens if config.drafts else 0,
         first_width=FIRST_COPY_WIDTH.get(jax.default_backend(), 3),
     )
+    weights = {"checkpoint": {"name": path.name, "sha256": weights_sha256(checkpoint, progress)}}
+    about = weights | describe(checkpoint, model, target, report, settings) | describe_drafters(backend, choice, config)
     served = Served(
         id=model_id(path),
         tokenizer=tokenizer,
         eos_ids=tokenizer.eos_ids,
         generation_config=checkpoint.generation_config,
-        capabilities=describe(checkpoint, model, target, report, settings) | describe_drafters(backend, choice, config),
+        capabilities=about,
         counters=lambda: {"compiles_total": float(compiles())},
     )
     progress("ready", 1.0)
