@@ -71,6 +71,7 @@ class Drafted:
         self._vocab_size = vocab_size
         self._holds: dict[Stream, Hold] = {}
         self._uncommitted: dict[Stream, list[tuple[Window, Window]]] = {}
+        self._failed: dict[Stream, Exception] = {}
 
     # What the target is.
 
@@ -115,31 +116,39 @@ class Drafted:
         """Tell the drafter what became of a round's windows, then queue the drafts asked for.
 
         Called before the round is committed, so that drafting and roll-back overlap. Returns the streams for which
-        the drafter failed; whatever was queued for the others stands.
+        the drafter failed since the last call; whatever was queued for the others stands.
         """
-        failed: dict[Stream, Exception] = {}
-
-        def contained(streams: Sequence[Stream]) -> Contained:
-            return Contained("the drafter", lambda error: failed.update(dict.fromkeys(streams, error)))
-
         for window, count in zip(windows, kept, strict=True):
             if window.stream.request.drafts:
-                with contained([window.stream]):
+                with self._contained([window.stream]):
                     self.drafter.absorb(window, count)
-        asks = [ask for ask in asks if ask.stream not in failed]
-        able = [ask for ask in asks if self.drafter.can_draft(ask.stream)]
-        self._holds |= {ask.stream: Hold(None, 0, ask.depth) for ask in asks if ask not in able}
+        self._hold([ask for ask in asks if ask.stream not in self._failed])
+        failed, self._failed = self._failed, {}
+        return failed
+
+    def _hold(self, asks: Sequence[Ask]) -> None:
+        """Queue one dispatch for the asks that the drafter can serve; the others get fillers."""
+        able = []
+        for ask in asks:
+            with self._contained([ask.stream]):
+                if self.drafter.can_draft(ask.stream):
+                    able.append(ask)
+                else:
+                    self._holds[ask.stream] = Hold(None, 0, ask.depth)
         if able:
-            with contained([ask.stream for ask in able]):
+            with self._contained([ask.stream for ask in able]):
                 dispatch = Dispatch(self.drafter.hold(able))
                 self._holds |= {ask.stream: Hold(dispatch, index, ask.depth) for index, ask in enumerate(able)}
-        return failed
+
+    def _contained(self, streams: Sequence[Stream]) -> Contained:
+        """Whatever the drafter raises in the block is a failure of these streams alone."""
+        return Contained("the drafter", lambda error: self._failed.update(dict.fromkeys(streams, error)))
 
     def verify(self, windows: Sequence[Window]) -> Verified:
         """Queue a forward. A stream's hold ends with its next window, whether the window has use for it or not."""
         holds = [self._taken(window) for window in windows]
         if not self.held_on_target:
-            self._read_back([hold.dispatch for hold in holds if hold is not None and hold.dispatch is not None])
+            self._read_back({window.stream: hold for window, hold in zip(windows, holds, strict=True) if hold})
         shown = [self._shown(window, hold) for window, hold in zip(windows, holds, strict=True)]
         ticket = self.target.verify(shown)
         for window, own in zip(windows, shown, strict=True):
@@ -155,10 +164,19 @@ class Drafted:
             raise WindowMismatch(f"a window with {window.held} held drafts, and the drafter has {hold} for it")
         return hold
 
-    def _read_back(self, dispatches: Sequence[Dispatch]) -> None:
-        """Read the drafts that were not read yet. A dispatch may serve windows of several rounds."""
-        unread = list({id(dispatch): dispatch for dispatch in dispatches if dispatch.drafts is None}.values())
-        if unread:
+    def _read_back(self, holds: Mapping[Stream, Hold]) -> None:
+        """Read the drafts that were not read yet. A dispatch may serve windows of several rounds.
+
+        Where that fails the forward goes on with fillers, since it serves other streams too.
+        """
+        waiting = [(stream, hold.dispatch) for stream, hold in holds.items() if hold.dispatch]
+        waiting = [(stream, dispatch) for stream, dispatch in waiting if dispatch.drafts is None]
+        unread = list({id(dispatch): dispatch for _, dispatch in waiting}.values())
+        if not unread:
+            return
+        for dispatch in unread:
+            dispatch.drafts = ()
+        with self._contained([stream for stream, _ in waiting]):
             drafts = self.drafter.read([dispatch.ticket for dispatch in unread])
             for dispatch, found in zip(unread, drafts, strict=True):
                 dispatch.drafts = found
@@ -191,6 +209,7 @@ class Drafted:
     def release(self, stream: Stream) -> None:
         self._holds.pop(stream, None)
         self._uncommitted.pop(stream, None)
+        self._failed.pop(stream, None)
         try:
             self.target.release(stream)
         finally:
