@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tfjax import __version__
-from tfjax.kinds import Integer
+from tfjax.kinds import Integer, Number
 from tfjax.options import ConfigError, Kind
 from tfjax.parsing import CommandParser
 from tfjax.terminal import OK, CommandError, progress_on_stderr, run_command
@@ -16,6 +16,8 @@ from tfjax.terminal import OK, CommandError, progress_on_stderr, run_command
 NAME = "tfjax train"
 
 MOST_PARALLEL = 256
+
+type Action = Callable[[argparse.Namespace, Sequence[str]], int]
 
 COMMANDS = {
     "replies": "a model answers prompts made from this machine's Python; the replies are kept",
@@ -41,9 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 2
 
 
-def _run(name: str, parser: CommandParser, words: Sequence[str], action: Callable[[argparse.Namespace], int]) -> int:
+def _run(name: str, parser: CommandParser, words: Sequence[str], action: Action) -> int:
     arguments = parser.parse(words)
-    return run_command(f"{NAME} {name}", lambda: action(arguments))
+    return run_command(f"{NAME} {name}", lambda: action(arguments, words))
 
 
 def _parser() -> CommandParser:
@@ -76,6 +78,9 @@ def replies_parser() -> CommandParser:
     )
     result.add_argument("--dtype", choices=("auto", "bfloat16", "float32"), default="auto", help="(default: auto)")
     result.add_argument("--parallel", metavar="N", default="32", help="replies at once, at most 256 (default: 32)")
+    result.add_argument("--context", metavar="N", default="1024", help="prompt and reply at most (default: 1024)")
+    result.add_argument("--max-tokens", metavar="N", default="448", help="most tokens of a reply (default: 448)")
+    result.add_argument("--save-every", metavar="S", default="120", help="seconds between two files (default: 120)")
     result.add_argument(
         "--humaneval",
         metavar="FILE",
@@ -93,6 +98,17 @@ def table_parser() -> CommandParser:
         description="Count which tokens follow the last one to three in replies, keep the most useful, and measure how "
         "often they land on replies that were not counted.",
     )
+    result.add_argument(
+        "--replies", metavar="DIR", type=Path, required=True, action="append", help="replies to count; may be repeated"
+    )
+    result.add_argument(
+        "--output", metavar="FILE", type=Path, required=True, help="the table; its record stands beside"
+    )
+    result.add_argument("--size-mib", metavar="X", default="3", help="largest size of the table (default: 3)")
+    result.add_argument(
+        "--evaluate", metavar="DIR", type=Path, action="append", default=[], help="measure on these replies too"
+    )
+    result.add_argument("--model", metavar="MODEL", help="whose replies (default: SmolLM2-135M-Instruct)")
     result.add_argument("--version", action="version", version=f"tfjax {__version__}")
     return result
 
@@ -110,32 +126,56 @@ def number[T](arguments: argparse.Namespace, name: str, kind: Kind[T]) -> T:
         raise ConfigError(f"--{name.replace('_', '-')}: {text!r} {error}") from None
 
 
-def _replies(arguments: argparse.Namespace) -> int:
+def _replies(arguments: argparse.Namespace, words: Sequence[str]) -> int:
+    context = number(arguments, "context", Integer(16, 1 << 24))
+    max_tokens = number(arguments, "max_tokens", Integer(1, context - 8))
     tokens = number(arguments, "tokens", Integer(1, 1 << 40))
     seed = number(arguments, "seed", Integer(0, (1 << 63) - 1))
     parallel = number(arguments, "parallel", Integer(1, MOST_PARALLEL))
+    save_every_s = number(arguments, "save_every", Number(0, 86_400))
 
     from tfjax.runtime import prepare_runtime
     from tfjax.server.logs import configure_logging
 
     prepare_runtime()
     configure_logging("text")
-    from tfjax.train.replying import write_replies
+    from tfjax.train.replying import ReplySettings, write_replies
 
-    with progress_on_stderr() as progress:
-        total = write_replies(
-            arguments.output,
-            tokens=tokens,
-            seed=seed,
-            model=arguments.model,
-            dtype=arguments.dtype,
-            parallel=parallel,
-            humaneval=arguments.humaneval,
-            progress=progress,
-        )
-    print(f"{arguments.output} holds {total} reply tokens", file=sys.stderr)
+    settings = ReplySettings(
+        output=arguments.output,
+        tokens=tokens,
+        seed=seed,
+        model=arguments.model,
+        dtype=arguments.dtype,
+        context=context,
+        max_tokens=max_tokens,
+        parallel=parallel,
+        save_every_s=save_every_s,
+        humaneval=arguments.humaneval,
+    )
+    from tfjax.train.shards import UnusableReplies
+
+    try:
+        with progress_on_stderr() as progress:
+            total = write_replies(settings, progress)
+    except UnusableReplies as error:
+        raise CommandError(str(error)) from error
+    print(f"{arguments.output} holds {total} reply tokens")
     return OK
 
 
-def _table(arguments: argparse.Namespace) -> int:
-    raise CommandError("not there yet")
+def _table(arguments: argparse.Namespace, words: Sequence[str]) -> int:
+    size_mib = number(arguments, "size_mib", Number(0.01, 256))
+    from tfjax.train.shards import UnusableReplies
+    from tfjax.train.table import TableSettings, summary, train_table
+
+    settings = TableSettings(
+        arguments.replies, arguments.evaluate, arguments.output, size_mib, arguments.model, tuple(words)
+    )
+    try:
+        with progress_on_stderr() as progress:
+            record = train_table(settings, progress)
+    except UnusableReplies as error:
+        raise CommandError(str(error)) from error
+    print(summary(record))
+    return OK

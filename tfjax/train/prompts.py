@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -152,8 +153,8 @@ def _about(chance: random.Random, patterns: Sequence[str], function: Function, c
 
 def _names(source: str) -> list[str]:
     """Lower-case names of a source, in order of appearance."""
-    names = [word for word in "".join(c if c.isidentifier() else " " for c in source).split() if word.islower()]
-    return [name for name in dict.fromkeys(names) if len(name) > 2 and name not in _KEYWORDS]
+    names = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", source))
+    return [name for name in names if name.islower() and len(name) > 2 and name not in _KEYWORDS]
 
 
 _KEYWORDS = frozenset({*keyword.kwlist, "self", "cls"})

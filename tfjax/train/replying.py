@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfjax.checkpoints import open_checkpoint
@@ -13,81 +15,97 @@ from tfjax.engine.load import compile_buckets, fit_memory, model_id
 from tfjax.engine.step import Bucket, Step
 from tfjax.engine.table import vocabulary_hash
 from tfjax.engine.target import TargetBackend
-from tfjax.engine.weights import load_model
+from tfjax.engine.weights import LoadedModel, Progress, load_model
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.lanes.settings import Settings
 from tfjax.terminal import CommandError
 from tfjax.text.loading import load_tokenizer
 from tfjax.train.harvest import harvest
-from tfjax.train.held_out import digests_of, load_held_out, read_problems
+from tfjax.train.held_out import load_held_out, read_problems
 from tfjax.train.prompts import VERSION, ProblemPrompts, Prompts
 from tfjax.train.replies import Limits, PromptEncoder, PromptSource, Writer
-from tfjax.train.shards import OtherRecipe, Recipe, open_directory
+from tfjax.train.shards import Recipe, open_directory
 
-CONTEXT = 1024
-MOST_NEW = 448
 LEAST_ROWS = 8
 
 
-def write_replies(
-    directory: Path,
-    *,
-    tokens: int,
-    seed: int,
-    model: str | None,
-    dtype: str,
-    parallel: int,
-    humaneval: Path | None,
-    progress: Callable[[str, float], None],
-) -> int:
-    """Write replies until there are `tokens` of them. Returns how many reply tokens there are.
+@dataclass(frozen=True, slots=True)
+class ReplySettings:
+    """What `tfjax train replies` is told.
+
+    Attributes:
+        tokens: reply tokens wanted in all.
+        context: most tokens of prompt and reply together.
+        max_tokens: most tokens of a reply; prompts have the rest of the context.
+        parallel: replies under way at once.
+        save_every_s: seconds between two shards.
+        humaneval: problems to answer in place of prompts to learn from.
+    """
+
+    output: Path
+    tokens: int
+    seed: int
+    model: str | None
+    dtype: str
+    context: int
+    max_tokens: int
+    parallel: int
+    save_every_s: float
+    humaneval: Path | None
+
+
+def write_replies(settings: ReplySettings, progress: Callable[[str, float], None]) -> int:
+    """Write replies until there are as many tokens as wanted. Returns how many reply tokens there are.
 
     Raises:
-        CommandError: the directory holds replies of another recipe, or a file is not what it should be.
+        UnusableReplies: the directory holds replies of another recipe, or a damaged file.
+        CommandError: the model cannot chat, or the problems cannot be read.
     """
     progress("finding the model", 0.0)
-    path = resolve_model(model, offline=False, progress=progress)
+    path = resolve_model(settings.model, offline=False, progress=progress)
     checkpoint = open_checkpoint(path)
     tokenizer = load_tokenizer(checkpoint)
     if tokenizer.chat_template is None:
         raise CommandError(f"{path.name} has no chat template; replies to chats need one")
     progress("reading sources for prompts", 0.0)
-    source, corpus, versions = _prompts(seed, humaneval)
+    prompts = _prompts(settings)
     recipe = Recipe(
         model=model_id(path),
         vocabulary=vocabulary_hash(tokenizer),
-        dtype=dtype,
-        prompts=f"HumanEval {VERSION}" if humaneval else f"Python sources {VERSION}",
-        corpus=corpus,
-        versions=versions,
-        seed=seed,
-        context=CONTEXT,
-        most_new=MOST_NEW,
+        dtype=settings.dtype,
+        prompts=prompts.name,
+        corpus=prompts.sha256,
+        versions=prompts.versions,
+        seed=settings.seed,
+        context=settings.context,
+        most_new=settings.max_tokens,
     )
+    open_directory(settings.output, recipe)
+    loaded = load_model(checkpoint, settings.dtype, progress, settings.context)
+    engine = _engine(loaded, Served(model_id(path), tokenizer, tokenizer.eos_ids), settings, progress)
     try:
-        open_directory(directory, recipe)
-    except OtherRecipe as error:
-        raise CommandError(str(error)) from error
-    loaded = load_model(checkpoint, dtype, progress)
-    memory = fit_memory(loaded, asked=CONTEXT, lanes=parallel)
-    backend = TargetBackend(loaded, Step(loaded.module), wide_plan(parallel), memory)
+        encoder = PromptEncoder(prompts.source, tokenizer, settings.context - settings.max_tokens)
+        limits = Limits(settings.tokens, settings.max_tokens, settings.parallel, settings.save_every_s)
+        return Writer(engine, encoder, settings.output, limits, progress).run()
+    finally:
+        engine.close()
+
+
+def _engine(loaded: LoadedModel, served: Served, settings: ReplySettings, progress: Progress) -> Engine:
+    memory = fit_memory(loaded, asked=settings.context, lanes=settings.parallel)
+    backend = TargetBackend(loaded, Step(loaded.module), wide_plan(settings.parallel), memory)
     compile_buckets(backend, progress)
-    settings = Settings(
-        lanes=parallel,
+    loop = Settings(
+        lanes=settings.parallel,
         context=memory.context,
         pages=memory.pages,
         page_rows=PAGE_ROWS,
         vocab_size=backend.vocab,
-        batch_streams=parallel,
-        batch_rows=parallel,
+        batch_streams=settings.parallel,
+        batch_rows=settings.parallel,
         draft_tokens=0,
     )
-    engine = Engine(backend, settings, Served(model_id(path), tokenizer, tokenizer.eos_ids))
-    try:
-        encoder = PromptEncoder(source, tokenizer, CONTEXT - MOST_NEW)
-        return Writer(engine, encoder, directory, Limits(tokens, MOST_NEW, parallel), progress).run()
-    finally:
-        engine.close()
+    return Engine(backend, loop, served)
 
 
 def wide_plan(parallel: int) -> Plan:
@@ -101,14 +119,23 @@ def wide_plan(parallel: int) -> Plan:
     )
 
 
-def _prompts(seed: int, humaneval: Path | None) -> tuple[PromptSource, str, dict[str, str]]:
-    """The prompts, the hash of what they are made of, and its versions."""
-    if humaneval is None:
+@dataclass(frozen=True, slots=True)
+class _Material:
+    """Prompts and what they are made of."""
+
+    name: str
+    source: PromptSource
+    sha256: str
+    versions: dict[str, str]
+
+
+def _prompts(settings: ReplySettings) -> _Material:
+    if settings.humaneval is None:
         corpus = harvest(load_held_out())
-        return Prompts(corpus, seed), corpus.sha256, corpus.versions
+        return _Material(f"Python sources {VERSION}", Prompts(corpus, settings.seed), corpus.sha256, corpus.versions)
     try:
-        problems = read_problems(humaneval)
+        problems = read_problems(settings.humaneval)
     except ValueError as error:
         raise CommandError(str(error)) from error
-    held_out = digests_of(problems)
-    return ProblemPrompts(problems, seed), str(len(held_out.names)), {}
+    sha256 = hashlib.sha256("\0".join(problem.prompt for problem in problems).encode()).hexdigest()
+    return _Material(f"HumanEval {VERSION}", ProblemPrompts(problems, settings.seed), sha256, {})

@@ -56,15 +56,15 @@ class Recipe:
     most_new: int
 
 
-class OtherRecipe(ValueError):
-    """The directory holds replies of another recipe."""
+class UnusableReplies(ValueError):
+    """A directory of replies that is missing, damaged or of another recipe. The message says what to do."""
 
 
 def open_directory(directory: Path, recipe: Recipe) -> None:
     """Make the directory, or check that what lies there is of the same recipe.
 
     Raises:
-        OtherRecipe: naming what differs.
+        UnusableReplies: naming what differs.
     """
     path = directory / RECIPE
     if not path.exists():
@@ -75,7 +75,7 @@ def open_directory(directory: Path, recipe: Recipe) -> None:
         f"{name} {found.get(name)!r} there, {wanted[name]!r} now" for name in wanted if found.get(name) != wanted[name]
     ]
     if different:
-        raise OtherRecipe(
+        raise UnusableReplies(
             f"{directory} holds replies of another recipe ({'; '.join(different)}); give another --output"
         )
 
@@ -84,17 +84,17 @@ def read_recipe(directory: Path) -> dict[str, Any]:
     """What the replies there were made from.
 
     Raises:
-        ValueError: there are none.
+        UnusableReplies: there are none.
     """
     path = directory / RECIPE
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ValueError(
+        raise UnusableReplies(
             f"{directory} holds no replies ({path.name}: {error}); `tfjax train replies` writes some"
         ) from error
     if not isinstance(found, dict):
-        raise ValueError(f"{path} is no recipe; remove the directory and write the replies again")
+        raise UnusableReplies(f"{path} is no recipe; remove the directory and write the replies again")
     return found
 
 
@@ -162,6 +162,6 @@ def _arrays(path: Path) -> tuple[dict[str, NDArray[Any]], list[str]]:
         with safe_open(path, "numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["kinds"])  # noqa: SIM118
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(
+        raise UnusableReplies(
             f"{path} is no shard of replies ({error}); remove it, and its prompts are answered again"
         ) from error
