@@ -41,14 +41,16 @@ def set_tables(tables: LaneTables, lane: int, sampling: Sampling, stop_ids: froz
         bias[token] = value
     stops = np.full(LONGEST_STOPS, vocab, np.int32)
     stops[: len(stop_ids)] = sorted(stop_ids)
-    return _set_lane(tables, lane, bias, stops)
+    changed: LaneTables = _set_lane(tables, lane, bias, stops)
+    return changed
 
 
 def set_history(tables: LaneTables, lane: int, tokens: Sequence[int]) -> LaneTables:
     """Set the tokens at a lane's first positions, whose rows it reuses. `tables` is donated, as in `set_tables`."""
     history = np.zeros(tables.history.shape[1], np.int32)
     history[: len(tokens)] = tokens
-    return _set_lane_history(tables, lane, history)
+    changed: LaneTables = _set_lane_history(tables, lane, history)
+    return changed
 
 
 def _set_rows(tables: LaneTables, lane: Any, bias: Any, stops: Any) -> LaneTables:
