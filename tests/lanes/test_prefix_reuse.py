@@ -232,7 +232,10 @@ def prompts_are_shared_before_they_are_whole(plant: pytest.MonkeyPatch) -> None:
     begin = Memory.begin
 
     def early(memory: Memory, stream: Stream) -> bool:
-        return begin(memory, stream) and (memory.prompt_filled(stream) or True)
+        begun = begin(memory, stream)
+        if begun:
+            memory.prompt_filled(stream)
+        return begun
 
     plant.setattr(Memory, "begin", early)
 
