@@ -1,0 +1,367 @@
+"""What the loop asks its sources of drafts for, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from typing import Any
+
+import pytest
+
+from tests.lanes.drafted_harness import FLAT_MS, GRID_MS, DraftedRun, settings
+from tests.lanes.harness import Run, complete, drafter
+from tests.stubs import ScriptedProposer, hashed, looping
+from tfjax.lanes.copy_drafts import CopyDrafts, copies_for
+from tfjax.lanes.stream import Request, Stream
+
+# A second model of whole rounds.
+
+PRIORS = (0.85, 0.75, 0.70, 0.65, 0.60, 0.55, 0.50)
+DEPTH = 5
+STEP_MS = 1.5
+HOLD_MS = 2.0
+OVERHEAD_MS = 8.0
+
+
+@dataclass
+class Guess:
+    """What the model thinks of one stream."""
+
+    chances: list[float] = field(default_factory=lambda: list(PRIORS))
+    waiting: list[float] | None = None
+    aside: bool = False
+    forced: int = 0
+    rounds: int = 0
+    drafted: int = 0
+
+    def chain(self, most: int) -> list[float]:
+        found, chance = [], 1.0
+        for place in range(most):
+            chance *= self.chances[place]
+            found.append(chance)
+        return found
+
+    def learn(self, drafted: int, landed: int) -> None:
+        self.rounds += 1
+        self.drafted += drafted > 0
+        for place in range(min(drafted, landed + 1)):
+            self.chances[place] = max(0.05, self.chances[place] + 0.15 * ((place < landed) - self.chances[place]))
+
+
+class Model:
+    """Looks at every allocation there is, where the loop takes rows best first."""
+
+    def __init__(self, widths: dict[int, float], priced: bool) -> None:
+        self.widths = widths
+        self.priced = priced
+
+    def forward_ms(self, rows: int) -> float:
+        return self.widths[min(width for width in self.widths if width >= rows)]
+
+    def best(self, chains: Sequence[Sequence[float]], fixed: int, hold_ms: float) -> tuple[list[int], float, float]:
+        """Drafts by stream, expected tokens and milliseconds of the best allocation.
+
+        Of equals it is the narrowest; of those, the one whose drafts come first by their place, then by stream.
+        """
+        found: tuple[Any, list[int], float, float] | None = None
+        for counts in product(*[range(len(chain) + 1) for chain in chains]):
+            if (rows := fixed + sum(counts)) > max(self.widths):
+                continue
+            tokens = len(chains) + sum(sum(chain[:count]) for chain, count in zip(chains, counts, strict=True))
+            ms = OVERHEAD_MS + self.forward_ms(rows) + (hold_ms if any(counts) else 0.0)
+            order = sorted((place, stream) for stream, count in enumerate(counts) for place in range(count))
+            key = -round(tokens / ms, 12), rows, order
+            if found is None or key < found[0]:
+                found = key, list(counts), tokens, ms
+        assert found is not None
+        return found[1:]
+
+    def ask(self, live: dict[str, Guess], room: dict[str, int]) -> list[tuple[str, int]]:
+        fresh = {name: guess for name, guess in live.items() if guess.waiting is None}
+        wanted = {
+            name: guess.chain(room[name])
+            for name, guess in fresh.items()
+            if room[name] > 0 and not guess.forced and not guess.aside
+        }
+        depths = self.joint(live, wanted) if self.priced else {name: self.own(wanted[name]) for name in wanted}
+        for name, guess in fresh.items():
+            guess.waiting = guess.chain(depths.get(name, 0))
+            if depths.get(name) and self.goes_deeper(guess, depths[name], room[name], live):
+                depths[name] += 1
+                guess.waiting = [*guess.waiting, guess.waiting[-1] if self.priced else guess.chain(depths[name])[-1]]
+        return [(name, depth) for name, depth in depths.items() if depth]
+
+    def goes_deeper(self, guess: Guess, depth: int, room: int, live: dict[str, Guess]) -> bool:
+        """Every eighth time one draft more, to learn how it lands; where holds have prices, only if it is cheap."""
+        if depth >= room or (guess.drafted if self.priced else guess.rounds) % 8 != 7:
+            return False
+        fixed = sum(1 + guess.forced for guess in live.values())
+        if not self.priced:
+            return True
+        ms = [OVERHEAD_MS + self.forward_ms(min(rows, max(self.widths))) for rows in (fixed, fixed + depth + 1)]
+        return fixed + depth + 1 <= max(self.widths) and ms[1] + HOLD_MS < 1.25 * ms[0]
+
+    def joint(self, live: dict[str, Guess], wanted: dict[str, list[float]]) -> dict[str, int]:
+        if not wanted:
+            return {}
+        fixed = sum(1 + guess.forced for guess in live.values())
+        already = [guess.waiting or [] for guess in live.values()]
+        _, plain_tokens, plain_ms = self.best(already, fixed, HOLD_MS)
+        chains = [wanted.get(name) or have for name, have in zip(live, already, strict=True)]
+        counts, tokens, ms = self.best(chains, fixed, HOLD_MS)
+        bare_ms = OVERHEAD_MS + self.forward_ms(fixed)
+        for name in wanted:
+            live[name].aside = tokens / ms < 1.05 * len(live) / bare_ms
+        if tokens / ms < 1.05 * plain_tokens / plain_ms:
+            return {}
+        return {name: count for name, count in zip(live, counts, strict=True) if name in wanted}
+
+    def own(self, chain: list[float]) -> int:
+        rates = [
+            (1 + sum(chain[:depth])) / (self.forward_ms(1 + depth) + STEP_MS * depth) for depth in range(len(chain) + 1)
+        ]
+        best = max(range(1, len(rates)), key=rates.__getitem__)
+        return best if rates[best] >= 1.05 * rates[0] else 0
+
+    def plan(self, live: dict[str, Guess]) -> dict[str, int]:
+        chains = [[] if guess.forced else guess.waiting or [] for guess in live.values()]
+        counts, _, _ = self.best(chains, sum(1 + guess.forced for guess in live.values()), 0.0)
+        return dict(zip(live, counts, strict=True))
+
+
+class Case:
+    """Five streams: two that go on (one with drafts that never land), one forced, one that ends, one that is paused."""
+
+    def __init__(self, priced: bool, limited: bool, granted: bool) -> None:
+        table = {2: 30.0, 4: 31.0, 8: 33.0, **({} if granted else {16: 36.0, 32: 44.0})}
+        hold_ms = {1: {1: HOLD_MS, 8: HOLD_MS}} if priced else {}
+        self.limit = 12 if limited else 1 << 30
+        self.run = DraftedRun(
+            settings(),
+            "by_place",
+            target={"widths": tuple(table), "window_ms": table, "clock": None},
+            hold_ms=hold_ms,
+            step_ms=STEP_MS,
+            stands_aside=False,
+            depth=DEPTH,
+            context=self.limit,
+            lands=lambda stream, position: stream.request.id != "wrong",
+        )
+        self.model = Model(table, priced)
+        self.guesses = {name: Guess() for name in ("right", "wrong", "forced", "ends", "paused")}
+        self.paused = False
+        lengths = {"ends": 9}
+        self.run.admit(
+            *[
+                Request(name, (1, 2, 3), lengths.get(name, 80), sampling=hashed(place))
+                for place, name in enumerate(self.guesses)
+            ]
+        )
+        memory = self.run.lanes._roster.memory
+        memory.secure = self.secure  # type: ignore[method-assign]
+        self.run.lanes._start_waiting()
+        for _ in self.guesses:
+            self.run.lanes._fill_prompt()
+
+    def secure(self, streams: Sequence[Stream]) -> bool:
+        self.run.streams["paused"].paused = self.paused
+        return True
+
+    def live(self, names: Sequence[str] | None = None) -> dict[str, Guess]:
+        """Streams that a round or ask is for, in the order of their admission."""
+        streams = self.run.streams
+        return {
+            name: guess
+            for name, guess in self.guesses.items()
+            if streams[name].reason is None and not (name == "paused" and streams[name].paused)
+        }
+
+    def room(self) -> dict[str, int]:
+        return {
+            name: max(0, min(DEPTH, stream.room, self.limit - len(stream.context), max(self.model.widths) - 1))
+            for name, stream in self.run.streams.items()
+        }
+
+    def step(self, number: int) -> None:
+        """One round of the loop and one of the model, held against each other."""
+        run, asked = self.run, len(self.run.drafter.holds)
+        if number == 2:
+            run.streams["forced"].forced.extend([41, 42])
+            self.guesses["forced"].forced = 2
+        self.paused = number in (3, 4)
+        streams = run.streams
+        streams["paused"].paused = self.paused
+        expected = [asks] if (asks := self.model.ask(self.live(), self.room())) else []
+        planned = self.model.plan(self.live())
+        before = {name: len(stream.context) for name, stream in streams.items()}
+        run.lanes.round()
+        windows = run.backend.forwards[-1]
+        assert {w.stream.request.id: len(w.drafts) - w.forced for w in windows} == planned
+        for name, count in planned.items():
+            guess = self.guesses[name]
+            emitted = len(streams[name].context) - before[name]
+            landed = min(count, emitted - (name != "ends" or streams[name].reason is None))
+            guess.learn(count, 0 if guess.forced else landed)
+            guess.forced, guess.waiting = len(streams[name].forced), None
+        expected += [asks] if (asks := self.model.ask(self.live(), self.room())) else []
+        assert run.drafter.holds[asked:] == expected
+
+
+@pytest.mark.parametrize("granted", [False, True])
+@pytest.mark.parametrize("limited", [False, True])
+@pytest.mark.parametrize("priced", [False, True])
+def test_seven_rounds_of_a_mixed_company(priced: bool, limited: bool, granted: bool) -> None:
+    """`limited`: the drafter's context leaves less room than the depth wanted. `granted`: rows for fewer than asked."""
+    case = Case(priced, limited, granted)
+    for number in range(7):
+        case.step(number)
+    counts = {name: stream.counts for name, stream in case.run.streams.items()}
+    assert case.run.streams["ends"].reason == "length"
+    assert counts["right"].accepted
+    assert not counts["wrong"].accepted
+    assert counts["paused"].rounds == counts["right"].rounds - 2
+    asked = sum(depth for asks in case.run.drafter.holds for _, depth in asks)
+    verified = sum(stream.counts.drafted for stream in case.run.streams.values())
+    if granted and not priced:
+        assert asked > verified + 8, "rows were short of what was asked for"
+    if priced and not limited:
+        assert verified > 20
+
+
+# Proposals of the host.
+
+
+class Counted(ScriptedProposer):
+    """Notes in which round it was asked."""
+
+    def __init__(self, request: Request, mode: str) -> None:
+        super().__init__(request, mode)
+        self.rounds: list[int] = []
+
+    def propose(self, most: int) -> Any:
+        self.rounds.append(len(self.observed))
+        return super().propose(most)
+
+
+@pytest.mark.parametrize("hold_ms", [GRID_MS, {}])
+@pytest.mark.parametrize("company", [1, 4])
+@pytest.mark.parametrize("mode", ["perfect", "wrong", "empty", "mixed"])
+def test_host_drafts_are_asked_for_exactly_once_a_round(hold_ms: Any, company: int, mode: str) -> None:
+    made: list[Counted] = []
+
+    def proposer(request: Request) -> Counted:
+        made.append(Counted(request, mode))
+        return made[-1]
+
+    run = DraftedRun(settings(), "mixed", proposer, target={"window_ms": FLAT_MS}, hold_ms=hold_ms, step_ms=1.0)
+    asks = [Request(f"r{number}", (1, 2, 3, number), 50, sampling=hashed(number)) for number in range(company)]
+    run.admit(*asks)
+    run.finish()
+    run.check_serial(*asks)
+    for source in made:
+        assert source.rounds == list(range(len(source.observed)))
+
+
+def cadence(run: Run) -> list[tuple[int, tuple[int, ...]]]:
+    return [(position, drafts) for _, position, drafts in run.backend.draft_windows]
+
+
+@pytest.mark.parametrize("script", [looping(4, 1, slip=11), looping(5, 2, slip=4), looping(3, 3), hashed(4, 3)])
+def test_copies_keep_their_pace_beside_a_drafter_that_has_nothing(script: Any) -> None:
+    """Silences of a copy that failed, asks and widths are those of a loop that has copies alone."""
+    ask = Request("r", tuple(range(20)), 200, sampling=script, least_match=4)
+    alone = complete([ask], settings(run_ahead=False, first_width=3))
+    proposer = lambda request: copies_for(3, 31, request)  # noqa: E731
+    for fills in (None, lambda stream: False):
+        run = DraftedRun(settings(run_ahead=False, first_width=3), "empty", proposer, depth=1, fills=fills)
+        run.drafter.depth = 0
+        run.admit(ask)
+        run.finish()
+        run.check_serial(ask)
+        assert cadence(run) == cadence(alone)
+        assert run.streams["r"].counts == alone.streams["r"].counts
+
+
+def test_a_failed_copy_is_silent_for_as_many_asks_with_a_drafter_as_without() -> None:
+    class Noted(CopyDrafts):
+        def propose(self, most: int) -> Any:
+            found = super().propose(most)
+            offered.append(len(found.tokens) > 0)
+            return found
+
+    script = looping(4, 1, slip=2)
+    for run_kind in ("alone", "with a drafter"):
+        offered: list[bool] = []
+        proposer = lambda request: Noted(4, 1, 1)  # noqa: E731
+        if run_kind == "alone":
+            run = Run(settings(run_ahead=False), proposer)
+        else:
+            target = {"window_ms": FLAT_MS}
+            run = DraftedRun(settings(run_ahead=False), "empty", proposer, target=target, step_ms=1.0)
+        run.admit(Request("r", tuple(range(9)), 230, sampling=script))
+        run.finish()
+        silences = [len(part) for part in "".join(".+"[one] for one in offered).split("+") if part]
+        assert max(silences) >= 16
+
+
+# Clocks that plain rounds move.
+
+
+def test_an_empty_unpriced_round_advances_the_probe_clock() -> None:
+    run = DraftedRun(settings(), "wrong", target={"window_ms": FLAT_MS}, step_ms=30.0, stands_aside=False)
+    run.admit(Request("r", (1, 2, 3), 100, sampling=hashed(1)))
+    drafted_at = []
+    while run.lanes.round():
+        windows = run.backend.forwards[-1] if run.backend.forwards else ()
+        drafted_at += [len(run.backend.forwards) for window in windows if window.drafts]
+    gaps = [after - before for before, after in pairwise(drafted_at)]
+    assert drafted_at[0] == 9, "after a wait of eight plain rounds"
+    assert gaps == [17, 33], "each try that changes nothing doubles the wait"
+
+
+def test_a_forced_stream_asks_for_nothing_and_its_plain_rounds_count() -> None:
+    for hold_ms in ({}, GRID_MS):
+        run = DraftedRun(settings(), "perfect", target={"window_ms": FLAT_MS}, hold_ms=hold_ms, step_ms=30.0)
+        run.drafter.stands_aside = False
+        run.admit(Request("r", (1, 2, 3), 200, sampling=hashed(1)))
+        run.lanes.round()
+        stream = run.streams["r"]
+        drafting = stream.drafting
+        assert drafting is not None
+        stream.forced.extend([5] * 90)
+        at = len(run.drafter.holds)
+        waited = drafting.rule._plain_rounds
+        chances = drafting.acceptance.chain(4)
+        before = stream.counts.drafted
+        run.lanes.round()
+        assert len(run.drafter.holds) == at
+        assert drafting.rule._plain_rounds == waited + 1 or not drafting.rule._plain_rounds
+        assert drafting.acceptance.chain(4) == chances
+        assert stream.counts.drafted == before
+
+
+# Without costs of a drafter nothing changes.
+
+
+@pytest.mark.parametrize("mode", ["perfect", "mixed", "wrong", "garbage", "copy"])
+@pytest.mark.parametrize("company", [1, 2, 5])
+@pytest.mark.parametrize("table", [{}, FLAT_MS, {2: 23.0, 4: 26.0, 8: 31.0, 16: 44.0, 32: 65.0, 64: 110.0}])
+def test_a_drafter_that_never_drafts_leaves_the_classic_loop(mode: str, company: int, table: dict[int, float]) -> None:
+    """Window for window what a target alone does with the same offers."""
+    asks = [
+        Request(f"r{number}", tuple(range(number, number + 7)), 60, sampling=looping(3 + number, number, slip=9))
+        for number in range(company)
+    ]
+    proposer = (lambda request: copies_for(1, 31, request)) if mode == "copy" else drafter(mode)
+    alone = complete(asks, settings(run_ahead=False), proposer, window_ms=table)
+    run = DraftedRun(settings(run_ahead=False), "empty", proposer, target={"window_ms": table, "clock": None})
+    run.drafter.context = 0
+    run.admit(*asks)
+    run.finish()
+    run.check_serial(*asks)
+
+    def rounds(run: Run) -> list[list[tuple[str, int, tuple[int, ...]]]]:
+        return [[(w.stream.request.id, w.position, w.drafts) for w in windows] for windows in run.backend.forwards]
+
+    assert rounds(run) == rounds(alone)
