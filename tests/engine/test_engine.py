@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,6 +55,15 @@ def test_what_can_never_be_served_ends_with_the_reason(changes: dict[str, Any], 
         assert words in (error or "")
         assert door.reply(generation(hashed())).tokens == expected(generation(hashed()))
         assert door.engine.status().waiting == 0
+
+
+def test_reused_tokens_are_told() -> None:
+    asked = generation(hashed(), prompt=tuple(range(10)), max_tokens=3, ignore_eos=True, cache_salt="a")
+    with opened(prompt_pages=4) as door:
+        cached = [door.reply(asked).wait().stats.cached_tokens for _ in range(2)]
+        cached.append(door.reply(replace(asked, cache_salt="b")).wait().stats.cached_tokens)
+        assert cached == [0, 8, 0]
+        assert door.engine.metrics()["kv_cache_usage_perc"] == 0
 
 
 # The queue.
