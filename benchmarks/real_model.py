@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from benchmarks.exactness import Matrix
 from tfjax.checkpoints import open_checkpoint
 from tfjax.checkpoints.resolve import resolve_model
-from tfjax.engine.load import fit_memory, start_backend, time_widths
+from tfjax.engine.fitting import fit_memory
+from tfjax.engine.load import start_backend, time_widths
 from tfjax.engine.target import TargetBackend
 from tfjax.engine.weights import load_model
 from tfjax.kernels.paged_attention import PAGE_ROWS

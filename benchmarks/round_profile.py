@@ -24,7 +24,7 @@ import numpy as np
 from tfjax.checkpoints import open_checkpoint
 from tfjax.checkpoints.resolve import resolve_model
 from tfjax.engine.buckets import row_invariant_plan
-from tfjax.engine.load import fit_memory
+from tfjax.engine.fitting import fit_memory
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
 from tfjax.engine.step import Bucket, Step
 from tfjax.engine.target import empty_state

@@ -105,6 +105,7 @@ def test_the_self_test_is_the_proof_of_the_start(
     loader = Loader(exact=exact)
     monkeypatch.setitem(sys.modules, "tfjax.engine.load", loader)
     monkeypatch.setitem(sys.modules, "tfjax.engine.weights", loader)
+    monkeypatch.setitem(sys.modules, "tfjax.engine.fitting", loader)
     monkeypatch.setattr("tfjax.engine.load", loader, raising=False)
     monkeypatch.setitem(sys.modules, "jax", sys)
     monkeypatch.setattr("tfjax.checkpoints.open_checkpoint", lambda path: "opened")

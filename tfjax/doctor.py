@@ -129,13 +129,14 @@ def self_test(path: Path) -> Finding:
         prepare_runtime()
     from tfjax.checkpoints import open_checkpoint
     from tfjax.engine import load
+    from tfjax.engine.fitting import fit_memory
     from tfjax.engine.weights import load_model
 
     config = ServeConfig()
     with progress_on_stderr() as progress:
         model = load_model(open_checkpoint(path), config.dtype, progress)
         # With the prompt cache of a server, so that both find the same compiled programs in the cache.
-        memory = load.fit_memory(model, asked=config.context, lanes=config.parallel, prompt_cache_bytes=None)
+        memory = fit_memory(model, asked=config.context, lanes=config.parallel, prompt_cache_bytes=None)
         try:
             _, report = load.start_backend(model, memory, progress)
         except load.NotExact as error:
