@@ -34,7 +34,7 @@ class Holds:
     def ms(self, streams: int, depth: int) -> float:
         """Time of a hold that drafts `depth` tokens for each of these streams; 0 where there is none, or no price."""
         measured = sorted(count for count, row in self._hold_ms.items() if row)
-        if not measured or streams <= 0 or depth <= 0:
+        if not measured or streams <= 0:
             return 0.0
         low, high = _neighbours(measured, streams)
         low_ms, high_ms = _at_depth(self._hold_ms[low], depth), _at_depth(self._hold_ms[high], depth)
