@@ -92,6 +92,7 @@ def test_the_same_sources_give_the_same_corpus(package: Path) -> None:
     assert taken().sha256 != before.sha256
 
 
+@pytest.mark.slow
 def test_versions_are_named() -> None:
     corpus = harvest(NOTHING, packages=("packaging", "no_such_package"))
     assert set(corpus.versions) == {"python", "packaging"}

@@ -62,8 +62,13 @@ def load_table(path: Path, tokenizer: Tokenizer) -> Table:
             f"{path} was made for another vocabulary; make one for this model with `tfjax train replies` and "
             "`tfjax train table`"
         )
+    longest = len(tensors) // 3
+    if not 1 <= longest <= LONGEST or set(tensors) != {name for n in range(1, longest + 1) for name in _names(n)}:
+        raise TableError(
+            f"{path} holds {sorted(tensors)}; a table has contexts, tokens and chances for up to {LONGEST} tokens"
+        )
     orders = []
-    for length in range(1, 1 + len(tensors) // 3):
+    for length in range(1, longest + 1):
         order = _order(path, tensors, length)
         _check(path, order, length, min(tokenizer.vocab_size, (1 << TOKEN_BITS) - 1))
         orders.append(_packed(order))
@@ -76,11 +81,8 @@ def table_bytes(orders: Sequence[Order], vocabulary: str) -> bytes:
 
     tensors: dict[str, NDArray[Any]] = {}
     for length, order in enumerate(orders, start=1):
-        tensors |= {
-            f"contexts_{length}": np.ascontiguousarray(order.contexts),
-            f"tokens_{length}": order.tokens,
-            f"chances_{length}": order.chances,
-        }
+        arrays = (np.ascontiguousarray(order.contexts), order.tokens, order.chances)
+        tensors |= dict(zip(_names(length), arrays, strict=True))
     content: bytes = save(tensors, {"format": FORMAT, "vocabulary": vocabulary})
     return content
 
@@ -91,6 +93,10 @@ def keys_of(contexts: NDArray[Any]) -> NDArray[np.uint64]:
     for column in contexts.T:
         keys = keys << np.uint64(TOKEN_BITS) | column.astype(np.uint64)
     return keys
+
+
+def _names(length: int) -> tuple[str, str, str]:
+    return f"contexts_{length}", f"tokens_{length}", f"chances_{length}"
 
 
 def _read(path: Path) -> tuple[dict[str, NDArray[Any]], Mapping[str, str]]:
@@ -107,13 +113,7 @@ def _read(path: Path) -> tuple[dict[str, NDArray[Any]], Mapping[str, str]]:
 
 
 def _order(path: Path, tensors: Mapping[str, NDArray[Any]], length: int) -> Order:
-    names = [f"{name}_{length}" for name in ("contexts", "tokens", "chances")]
-    missing = [name for name in names if name not in tensors]
-    if missing or len(tensors) % 3 or len(tensors) // 3 not in range(1, LONGEST + 1):
-        raise TableError(
-            f"{path} holds {sorted(tensors)}; a table has contexts, tokens and chances for up to {LONGEST} tokens"
-        )
-    contexts, tokens, chances = (tensors[name] for name in names)
+    contexts, tokens, chances = (tensors[name] for name in _names(length))
     shapes = (contexts.shape, tokens.shape, chances.shape)
     if shapes != ((len(tokens), length), (len(tokens),), (len(tokens),)):
         raise TableError(f"{path}: shapes {shapes} of contexts, tokens and chances of {length} do not go together")

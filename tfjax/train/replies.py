@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 SHARD_S = 120.0
 ATTEMPTS = 50
+WAIT_S = 5.0
 
 
 class PromptSource(Protocol):
@@ -162,7 +163,7 @@ class Writer:
     def _take(self) -> int:
         """Wait for one event. Returns the tokens of the reply that it finished, else 0."""
         try:
-            number, event = self._events.get(timeout=5)
+            number, event = self._events.get(timeout=WAIT_S)
         except Empty:
             if failed := self._engine.status().failed:
                 raise RuntimeError(f"the engine failed: {failed}") from None

@@ -11,7 +11,8 @@ from tfjax.checkpoints import open_checkpoint
 from tfjax.checkpoints.resolve import resolve_model
 from tfjax.engine.buckets import Plan
 from tfjax.engine.engine import Engine, Served
-from tfjax.engine.load import compile_buckets, fit_memory, model_id
+from tfjax.engine.fitting import fit_memory
+from tfjax.engine.load import compile_buckets, model_id
 from tfjax.engine.step import Bucket, Step
 from tfjax.engine.table import vocabulary_hash
 from tfjax.engine.target import TargetBackend

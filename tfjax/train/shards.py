@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tfjax.checkpoints.cache import write_atomically
 
 RECIPE = "recipe.json"
+TENSORS = ("tokens", "offsets", "reply_starts", "index", "kind", "temperature")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def _arrays(path: Path) -> tuple[dict[str, NDArray[Any]], list[str]]:
 
     try:
         with safe_open(path, "numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["kinds"])  # noqa: SIM118
+            return {name: file.get_tensor(name) for name in TENSORS}, json.loads(file.metadata()["kinds"])
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise UnusableReplies(
             f"{path} is no shard of replies ({error}); remove it, and its prompts are answered again"
