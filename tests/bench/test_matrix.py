@@ -48,8 +48,9 @@ def test_drafts_against_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert facts["summary"]["losing_cells"] == []
     assert facts["summary"]["equal"] is True
     assert facts["summary"]["least_ratio"] <= facts["summary"]["mean_ratio"]
-    assert facts["sides"]["plain"]["settings"]["parallel"] == 2
-    assert facts["sides"]["plain"] == facts["sides"]["drafted"]
+    [server] = facts["servers"]
+    assert server["settings"]["parallel"] == 2
+    assert facts["sides"] == {"drafted": {"server": 0, "draft": True}, "plain": {"server": 0, "draft": False}}
     assert (facts["options"]["model"], facts["options"]["least"]) == ("fast", 0.98)
     assert "server: loading the script" in err
     assert "6 of 6: " in err
@@ -76,12 +77,26 @@ def test_other_tokens_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_two_settings(tmp_path: Path) -> None:
-    words = ("fast", "--compare", "", "--no-drafts", "--names", "new", "old", "--serve", "--queue-wait-s 7")
+    config = tmp_path / "none.toml"
+    config.write_text("")
+    words = (
+        "fast",
+        "--compare",
+        f"--log-format text --config {config}",
+        "--no-drafts",
+        "--names",
+        "new",
+        "old",
+        "--serve",
+        "--queue-wait-s 7",
+    )
     code, facts = run(tmp_path / "m.json", *words)
     assert code == 0
-    assert facts["sides"]["old"]["settings"]["no_drafts"] is True
-    assert facts["sides"]["new"]["settings"]["no_drafts"] is False
-    assert facts["sides"]["new"]["settings"]["queue_wait_s"] == facts["sides"]["old"]["settings"]["queue_wait_s"] == 7
+    new, old = [server["settings"] for server in facts["servers"]]
+    assert (new["no_drafts"], old["no_drafts"]) == (False, True)
+    assert new["queue_wait_s"] == old["queue_wait_s"] == 7
+    assert facts["sides"] == {"new": {"server": 0, "draft": True}, "old": {"server": 1, "draft": True}}
+    assert facts["options"]["compare"] == ["--log-format text --config none.toml", "--no-drafts"]
     assert all(cell["ratio"] > 1.5 for cell in facts["cells"])
 
 

@@ -136,7 +136,7 @@ def _run(arguments: argparse.Namespace, command: Sequence[str] | None) -> int:
     environment.write_json(
         arguments.output,
         environment.report("matrix", _options(arguments), arguments.label)
-        | {"sides": dict(zip(names, facts, strict=True)), "summary": _summary(pairs, least)}
+        | {"servers": facts, "sides": _sides(names, len(facts)), "summary": _summary(pairs, least)}
         | {"cells": [pair.as_dict(names, least) for pair in pairs]},
     )
     if arguments.plot is not None:
@@ -192,7 +192,7 @@ async def _measure(
         for asker in askers:
             await warm_up(asker, list(first_asks.values()), arguments.num_warmups)
         pairs = await compare(cells, ours, theirs, reps=arguments.reps, say=say)
-    return pairs, [facts[0], facts[-1]]
+    return pairs, facts
 
 
 def matrix_table(pairs: Sequence[Pair], names: tuple[str, str], least: float) -> str:
@@ -241,9 +241,24 @@ def _summary(pairs: Sequence[Pair], least: float) -> dict[str, Any]:
     }
 
 
+def _sides(names: tuple[str, str], servers: int) -> dict[str, Any]:
+    """Which server each side asked, and whether for drafts."""
+    alone = servers == 1
+    return {names[0]: {"server": 0, "draft": True}, names[1]: {"server": servers - 1, "draft": not alone}}
+
+
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
-    found = flags.options(arguments) | {"model": Path(arguments.model).name if arguments.model else None}
-    return found | {"builds": arguments.builds and [f"build {place}" for place in (1, 2)]}
+    """Without folders, which say more about a person than about a measurement."""
+
+    def bare(text: str) -> str:
+        return " ".join(Path(word).name if "/" in word else word for word in shlex.split(text))
+
+    return flags.options(arguments) | {
+        "model": arguments.model and Path(arguments.model).name,
+        "serve": bare(arguments.serve),
+        "compare": arguments.compare and [bare(text) for text in arguments.compare],
+        "builds": arguments.builds and ["build 1", "build 2"],
+    }
 
 
 if __name__ == "__main__":
