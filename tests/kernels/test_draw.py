@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -19,9 +20,11 @@ from tests.kernels.draw_rows import (
     token_reference,
 )
 from tests.row_invariance import assert_row_invariant, bits, rows_of_normals
-from tfjax.kernels.draw import NOT_FINITE, TOP_LOGPROBS, DrawRules
+from tfjax.kernels.draw import NOT_FINITE, TOP_LOGPROBS, DrawRules, draw_among
 
 LANES = tables()
+drawn_among = jax.jit(draw_among)
+SOME_IDS = [np.arange(VOCAB), np.arange(0, VOCAB, 3), np.random.default_rng(2).permutation(VOCAB)[:40]]
 LOGITS = rows_of_normals(0, 400, VOCAB) * np.float32(2)
 KINDS = {
     "greedy": {},
@@ -72,6 +75,29 @@ def test_equals_the_reference(kind: dict[str, Any]) -> None:
         logits = LOGITS[start : start + ROWS] - np.float32(start % (2 * ROWS))  # every other time all are negative
         wanted = [token_reference(row_logits, row, LANES) for row_logits, row in zip(logits, rows, strict=True)]
         assert draw_rows(logits, rows, LANES).token.tolist() == wanted
+
+
+@pytest.mark.parametrize("ids", SOME_IDS)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+def test_draws_among_some_tokens(kind: dict[str, Any], ids: np.ndarray) -> None:
+    """As if the others' logits were out of reach."""
+    rows = rows_of_kind(**kind)
+    lane = np.array([row.lane for row in rows], np.int32)
+    for start in range(0, 24, ROWS):
+        logits = np.full((ROWS, VOCAB), -1e4, np.float32)
+        logits[:, ids] = LOGITS[start : start + ROWS, ids]
+        wanted = [token_reference(row_logits, row, LANES) for row_logits, row in zip(logits, rows, strict=True)]
+        drawn = drawn_among(logits[:, ids], ids.astype(np.int32), rules_of(rows), LANES, lane)
+        assert np.asarray(drawn).tolist() == wanted
+
+
+def test_among_some_tokens_too_numbers_that_are_not_finite_are_told() -> None:
+    ids = np.arange(0, VOCAB, 2, dtype=np.int32)
+    rows = rows_of_kind(temperature=1.0)
+    logits = LOGITS[:ROWS, ids].copy()
+    logits[3, 5] = np.nan
+    drawn = np.asarray(drawn_among(logits, ids, rules_of(rows), LANES, np.zeros(ROWS, np.int32)))
+    assert [token == NOT_FINITE for token in drawn] == [row == 3 for row in range(ROWS)]
 
 
 def test_a_row_is_drawn_the_same_whatever_the_others_ask_for() -> None:

@@ -49,6 +49,8 @@ def test_every_part_of_the_key_counts() -> None:
 
 def test_a_token_has_its_noise_whatever_the_vocabulary() -> None:
     assert np.array_equal(noise(7, 3, 500), noise(7, 3, 1000)[:500])
+    some = jnp.array([900, 3, 17])
+    assert np.array_equal(gumbel(jnp.array([[7, 0]], jnp.uint32), jnp.array([3]), some)[0], noise(7, 3, 1000)[some])
 
 
 def test_is_standard_gumbel() -> None:

@@ -37,7 +37,9 @@ def start_drafter(
     drafter = SmallModel(model, DraftStep(model.loaded.module, model.ids), plan, memory)
     compile_drafter(drafter, progress)
     progress("timing the drafter", 0.0)
-    drafter.hold_ms, is_new = time_holds(drafter, timings, [*key, str(plan), model.name])
+    drafter.hold_ms, is_new = time_holds(
+        drafter, timings, [*key, str(plan), repr(model.loaded.config), str(model.ids.size)]
+    )
     times = "; ".join(
         f"{streams} stream{'s' * (streams > 1)}: " + ", ".join(f"{ms:.1f} ms for {n}" for n, ms in row.items())
         for streams, row in drafter.hold_ms.items()

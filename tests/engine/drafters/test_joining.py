@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.drafters.pair import another, drafting, loaded
+from tfjax.config import ServeConfig
+from tfjax.engine.drafters import joining
+from tfjax.engine.drafters.choosing import Choice
+from tfjax.engine.drafters.joining import add_drafter, describe_drafters
+from tfjax.engine.drafters.loading import UnusableDrafter
+from tfjax.engine.drafters.small_model import SmallModel
+from tfjax.engine.target import TargetBackend
+from tfjax.lanes.drafted import Drafted
+
+MODEL = drafting(loaded())
+
+
+def added(config: ServeConfig, target: TargetBackend, choice: Choice) -> tuple[Any, Choice]:
+    return add_drafter(config, target, choice, ["key"], lambda phase, share: None)
+
+
+def test_a_started_drafter_stands_beside_the_target(
+    target: TargetBackend, perfect: SmallModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def start(model: Any, memory: Any, plan: Any, depth: int, progress: Any, *, timings: Path, key: Any) -> SmallModel:
+        asked.extend([model, memory, plan, depth, timings.name, key])
+        return perfect
+
+    monkeypatch.setattr(joining, "start_drafter", start)
+    backend, choice = added(ServeConfig(drafter_depth=5), target, Choice(MODEL))
+    assert isinstance(backend, Drafted)
+    assert (backend.target, backend.drafter, choice.model) == (target, perfect, MODEL)
+    assert asked == [MODEL, target.memory, target.plan, 5, "timings", ["key"]]
+    assert added(ServeConfig(), target, Choice(None, "why")) == (target, Choice(None, "why"))
+
+
+def test_one_that_cannot_be_started(
+    target: TargetBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(joining, "start_drafter", full)
+    with pytest.raises(UnusableDrafter, match=r"--drafter: tiny could not be started: no room; .*--drafter copy"):
+        added(ServeConfig(drafter="/models/tiny"), target, Choice(MODEL))
+    with caplog.at_level(logging.WARNING):
+        backend, choice = added(ServeConfig(), target, Choice(MODEL))
+    assert backend is target
+    assert choice == Choice(None, "tiny could not be started: no room")
+    assert len(caplog.records) == 1
+
+
+def test_what_capabilities_say(target: TargetBackend, perfect: SmallModel) -> None:
+    drafter = another(perfect, MODEL)
+    drafter.hold_ms = {1: {1: 1.234, 8: 2.0}}
+    said = describe_drafters(Drafted(target, drafter, target.vocab), Choice(MODEL), ServeConfig())
+    assert said["drafters"] == ["copy", "model"]
+    assert said["drafter"] == {
+        "name": "tiny",
+        "kind": "model",
+        "depth": 8,
+        "context": 256,
+        "draft_vocab": 64,
+        "weight_bytes": MODEL.weight_bytes,
+        "hold_ms": {"1": {"1": 1.23, "8": 2.0}},
+    }
+    assert describe_drafters(target, Choice(None, "why"), ServeConfig()) == {
+        "drafters": ["copy"],
+        "drafter": {"name": None, "reason": "why"},
+    }
+    assert describe_drafters(target, Choice(None, "why"), ServeConfig(drafter="none"))["drafters"] == []
