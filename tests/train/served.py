@@ -20,8 +20,8 @@ from tfjax.models.family import Family
 from tfjax.models.rows import Rows
 
 
-def load(directory: Path, family: Family[Any], embedding: NDArray[Any] | None = None) -> Any:
-    """The module with a checkpoint's weights in bfloat16, and the embedding that the checkpoint may lack."""
+def load(directory: Path, family: Family[Any]) -> Any:
+    """The module with a checkpoint's weights in bfloat16."""
     checkpoint = open_checkpoint(directory)
     config = family.config_from_hf(checkpoint.config)
     module: Any = family.build(config, jnp.bfloat16)
@@ -30,8 +30,6 @@ def load(directory: Path, family: Family[Any], embedding: NDArray[Any] | None = 
         key = tuple(int(part) if part.isdigit() else part for part in path.split("."))
         value = np.concatenate([checkpoint.tensors.read(part.name) for part in parts])
         flat[key] = flat[key].replace(jnp.asarray(value, jnp.bfloat16))
-    if embedding is not None:
-        flat[("embedding",)] = flat[("embedding",)].replace(jnp.asarray(embedding, jnp.bfloat16))
     nnx.update(module, nnx.from_flat_state(flat))
     return module
 

@@ -15,6 +15,10 @@ from safetensors.numpy import load_file
 
 from tests.conftest import ROOT
 from tests.train import tiny_run
+from tfjax.checkpoints import open_checkpoint
+from tfjax.engine.drafters.loading import load_drafter
+from tfjax.engine.weights import load_model
+from tfjax.text.loading import load_tokenizer
 from tfjax.train.small import main
 
 
@@ -22,6 +26,10 @@ from tfjax.train.small import main
 def base(tmp_path: Path) -> Path:
     tiny_run.write_replies(tmp_path / "replies", tiny_run.write_target(tmp_path / "target"))
     return tmp_path
+
+
+def nothing(phase: str, fraction: float) -> None:
+    """Progress that nobody watches."""
 
 
 def words(base: Path, output: str = "out") -> list[str]:
@@ -49,6 +57,10 @@ def test_a_run_leaves_a_drafter_and_its_record(base: Path, capsys: pytest.Captur
     assert record["versions"]["jax"]
     assert (base / "out" / "loss.svg").read_text().startswith("<svg")
     assert json.loads((base / "out" / "config.json").read_text())["architectures"] == ["TfjaxSmallDrafter"]
+    target = load_model(open_checkpoint(base / "target"), "bfloat16", nothing)
+    tokenizer = load_tokenizer(open_checkpoint(base / "target"))
+    drafter = load_drafter(base / "out", target, tokenizer, "bfloat16", 4, nothing)
+    assert (drafter.kind, len(drafter.ids)) == ("small", 40)
     shown = capsys.readouterr().err
     assert "held-out replies: drafts by depth [" in shown
     assert "MiB after" in shown

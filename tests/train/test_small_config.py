@@ -8,6 +8,7 @@ import pytest
 
 from tfjax.models.small_drafter import SmallDrafterConfig, sources
 from tfjax.train.small_config import MIB, SmallConfig, check_size
+from tfjax.train.small_settings import FLAGS
 
 CONFIG = SmallConfig(
     vocab=49152,
@@ -23,17 +24,23 @@ CONFIG = SmallConfig(
     norm_eps=1e-5,
     rope_theta=100000.0,
     context=8192,
+    vocabulary_sha256="abc",
 )
 
 
 def test_the_serving_config_reads_the_same_shapes() -> None:
     served = SmallDrafterConfig.from_hf(CONFIG.to_hf())
+    assert (served.projected_head, served.vocabulary_sha256) == (False, "abc")
     body = served.body
     assert (served.vocab, served.target_hidden, served.draft_vocab, served.context) == (49152, 576, 8192, 8192)
     assert (body.hidden, body.inner, body.layers, body.heads, body.kv_heads, body.head_dim) == (256, 304, 2, 4, 2, 64)
     assert (body.norm_eps, body.rope) == (1e-5, CONFIG.rope)
     wanted = {part.name: part.shape for parts in sources(served).values() for part in parts}
     assert CONFIG.tensors() == wanted
+    projected = replace(CONFIG, projected_head=True)
+    served = SmallDrafterConfig.from_hf(projected.to_hf())
+    assert served.projected_head
+    assert projected.tensors() == {part.name: part.shape for parts in sources(served).values() for part in parts}
 
 
 def test_sizes_by_hand() -> None:
@@ -46,8 +53,11 @@ def test_sizes_by_hand() -> None:
     assert replace(CONFIG, draft_vocab=49152).file_bytes == 2 * (parameters + (49152 - 8192) * 256)
 
 
-def test_the_default_shapes_stay_within_six_mib() -> None:
-    check_size(CONFIG, 6)
+def test_the_default_shapes_stay_within_their_limit() -> None:
+    default = {name: flag.default for name, flag in FLAGS.items()}
+    shapes = {name: default[name] for name in ("layers", "hidden", "inner", "heads", "kv_heads", "draft_vocab")}
+    assert default["head"] == "projected"
+    check_size(replace(CONFIG, projected_head=True, **shapes), default["max_mib"])
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,9 @@ def test_rows_hold_what_is_learned_and_the_rest_is_measured(base: Path) -> None:
 
 
 def test_shapes_come_from_the_flags_and_the_target(base: Path) -> None:
-    config = gathered(base, "--head", "projected").config
+    material = gathered(base)
+    config = material.config
+    assert config.vocabulary_sha256 == material.counts["recipe"]["vocabulary"]
     assert (config.vocab, config.target_hidden, config.context) == (260, 24, 256)
     assert (config.norm_eps, config.rope_theta) == (1e-5, 10000.0)
     assert (config.hidden, config.inner, config.layers, config.heads, config.kv_heads, config.head_dim) == (
@@ -51,6 +53,7 @@ def test_shapes_come_from_the_flags_and_the_target(base: Path) -> None:
         8,
     )
     assert config.projected_head
+    assert not gathered(base, "--head", "own").config.projected_head
     assert config.draft_vocab == 40
     assert gathered(base, "--draft-vocab", "0").config.draft_vocab == 260
     assert gathered(base, "--draft-vocab", "5000").config.draft_vocab == 260

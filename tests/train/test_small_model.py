@@ -33,6 +33,7 @@ OWN = SmallConfig(
     norm_eps=1e-5,
     rope_theta=10000.0,
     context=64,
+    vocabulary_sha256="abc",
 )
 EMBEDDING = np.random.default_rng(1).normal(0, 0.3, (50, 24)).astype(np.float32)
 DRAFT_IDS = np.sort(np.random.default_rng(2).permutation(50)[:20]).astype(np.int32)
@@ -57,12 +58,14 @@ def dense(params: Params, frozen: Frozen, config: SmallConfig) -> NDArray[np.flo
     return np.asarray(jax.jit(student_logits, static_argnums=3)(params, frozen, token, config, at))[0]
 
 
-def test_the_served_module_computes_what_was_trained(tmp_path: Path) -> None:
-    params, frozen = trained(OWN)
-    save(tmp_path, params, OWN, DRAFT_IDS)
-    module = served.load(tmp_path, small_drafter.FAMILY, EMBEDDING)
+@pytest.mark.parametrize("config", [OWN, changed(projected_head=True)])
+def test_the_served_module_computes_what_was_trained(tmp_path: Path, config: SmallConfig) -> None:
+    params, frozen = trained(config)
+    save(tmp_path, params, config, DRAFT_IDS)
+    module = served.load(tmp_path, small_drafter.FAMILY)
+    module.join(jnp.asarray(EMBEDDING, jnp.bfloat16), jnp.asarray(DRAFT_IDS))
     expected = served.logits(module, small_drafter.FAMILY, TOKENS)
-    found = dense(params, frozen, OWN)
+    found = dense(params, frozen, config)
     assert np.abs(expected).max() > 1
     np.testing.assert_allclose(found, expected, atol=0.05 * np.abs(expected).max())
 

@@ -12,13 +12,13 @@ from tfjax.train.small_settings import FLAGS, Settings, option, parser, read_set
 
 PLACES = ("--replies", "r", "--output", "o")
 OTHER = {
-    "layers": "3",
+    "layers": "5",
     "hidden": "512",
     "inner": "640",
     "heads": "8",
     "kv_heads": "4",
     "draft_vocab": "0",
-    "head": "projected",
+    "head": "own",
     "max_mib": "7.5",
     "teacher": "none",
     "teacher_weight": "0.5",

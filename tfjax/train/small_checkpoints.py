@@ -52,9 +52,7 @@ class Checkpoints:
         return step, found.state, found.curve["points"]
 
     def save(self, step: int, state: Any, curve: list[dict[str, float]]) -> None:
-        """Keep the state after `step` steps; it is on disk when this returns."""
-        if step in self._manager.all_steps():
-            return
+        """Keep the state after `step` steps; it is on disk when this returns. A step that is kept already stays."""
         self._manager.save(
             step,
             args=ocp.args.Composite(state=ocp.args.StandardSave(state), curve=ocp.args.JsonSave({"points": curve})),

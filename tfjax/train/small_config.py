@@ -26,6 +26,7 @@ class SmallConfig:
         projected_head: the head is the target's embedding rows through a second projection, so that its size does
             not grow with the draft vocabulary; otherwise the head is a matrix of its own.
         context: positions that config.json states.
+        vocabulary_sha256: hash of the target's tokens, so that another target is refused.
     """
 
     vocab: int
@@ -41,6 +42,7 @@ class SmallConfig:
     norm_eps: float
     rope_theta: float
     context: int
+    vocabulary_sha256: str
 
     @property
     def rope(self) -> RopeConfig:
@@ -102,6 +104,7 @@ class SmallConfig:
             "vocab_size": self.vocab,
             "target_hidden_size": self.target_hidden,
             "draft_vocab_size": self.draft_vocab,
+            "vocabulary_sha256": self.vocabulary_sha256,
         }
 
 

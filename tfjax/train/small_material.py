@@ -80,9 +80,9 @@ def gather(settings: Settings, progress: Callable[[str, float], None]) -> Materi
     path = resolve_model(settings.model, offline=False, progress=progress)
     checkpoint = open_checkpoint(path)
     target = target_config(checkpoint)
-    config = small_config(settings, target)
-    check_size(config, settings.max_mib)
     vocabulary = vocabulary_hash(load_tokenizer(checkpoint))
+    config = small_config(settings, target, vocabulary)
+    check_size(config, settings.max_mib)
     for directory, recipe in recipes.items():
         check_recipe(directory, recipe, model=model_id(path), vocabulary=vocabulary)
     progress("reading replies", 0.0)
@@ -111,7 +111,7 @@ def gather(settings: Settings, progress: Callable[[str, float], None]) -> Materi
     )
 
 
-def small_config(settings: Settings, target: LlamaConfig) -> SmallConfig:
+def small_config(settings: Settings, target: LlamaConfig, vocabulary: str) -> SmallConfig:
     """The drafter's shapes: as asked, with the target's rotation, epsilon and context."""
     return SmallConfig(
         vocab=target.vocab,
@@ -127,6 +127,7 @@ def small_config(settings: Settings, target: LlamaConfig) -> SmallConfig:
         norm_eps=target.norm_eps,
         rope_theta=target.rope.theta,
         context=target.context,
+        vocabulary_sha256=vocabulary,
     )
 
 

@@ -32,13 +32,13 @@ class Flag:
 
 
 FLAGS: Mapping[str, Flag] = {
-    "layers": Flag(Integer(1, 64), SIZE, 2, "more draft better and take longer"),
+    "layers": Flag(Integer(1, 64), SIZE, 3, "more draft better and take longer"),
     "hidden": Flag(Integer(2, 8192), SIZE, 256, "width of the residual stream"),
-    "inner": Flag(Integer(1, 32768), SIZE, 304, "width of the feed-forward blocks"),
+    "inner": Flag(Integer(1, 32768), SIZE, 768, "width of the feed-forward blocks"),
     "heads": Flag(Integer(1, 256), SIZE, 4, "query heads; hidden / heads is their width, an even number"),
     "kv_heads": Flag(Integer(1, 256), SIZE, 2, "key and value heads; heads is a multiple"),
     "draft_vocab": Flag(Integer(0, 1 << 24), SIZE, 8192, "most frequent tokens that can be drafted; 0 is all"),
-    "head": Flag(HEADS, SIZE, "own", "projected reads the target's embedding and weighs little for any --draft-vocab"),
+    "head": Flag(HEADS, SIZE, "projected", "projected: of the target's embedding, which weighs little; own: a matrix"),
     "max_mib": Flag(Number(0.01, 1 << 20), SIZE, 6.0, "most MiB of model.safetensors; larger shapes are refused"),
     "teacher": Flag(TEACHERS, LEARNING, "auto", "online also learns the target's distributions; auto: on a GPU"),
     "teacher_weight": Flag(Number(0, 1), LEARNING, 0.9, "share of the distributions in the loss; tokens have the rest"),
