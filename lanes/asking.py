@@ -64,8 +64,15 @@ class Asking:
             return False
         return stream.proposer is None or stream.proposer.pass_unread()
 
-    def observe(self, outcome: Outcome, streams: int, round_ms: float | None) -> None:
-        """Learn from one verified window of a round of `streams`; `round_ms` is None where its time says nothing."""
+    def observe(self, outcome: Outcome, streams: int, kept: int, round_ms: float | None) -> None:
+        """Learn from one verified window of a round.
+
+        Args:
+            outcome: what became of the window.
+            streams: of the round.
+            kept: rows that the round kept, of all its windows.
+            round_ms: its time; None where that says nothing.
+        """
         stream = outcome.window.stream
         drafting, stream.offer = stream.drafting, None
         if drafting is None:
@@ -75,15 +82,17 @@ class Asking:
         if not held:
             drafting.stand.plain_round(drafting.asked)
         elif self._prices.known:
-            self._settle_probe(drafting, outcome, streams, round_ms)
+            self._settle_probe(drafting, outcome, streams, kept, round_ms)
         drafting.chances, drafting.asked = (), False
         stream.counts.stood_aside_rounds = drafting.stand.total_aside_rounds
         stream.counts.probes = drafting.stand.probes
 
-    def _settle_probe(self, drafting: Drafting, outcome: Outcome, streams: int, round_ms: float | None) -> None:
+    def _settle_probe(
+        self, drafting: Drafting, outcome: Outcome, streams: int, kept: int, round_ms: float | None
+    ) -> None:
         """In a shared round the other streams wait for the probe too, so it is the whole round that has to pay."""
         held, price_ms = outcome.window.held, self._prices.of_round(streams)
-        took_ms = price_ms(streams + held, 1, held) if round_ms is None else round_ms
-        kept = (streams - 1 + outcome.kept) / streams
-        if drafting.stand.drafted_round(kept, took_ms, price_ms(streams, 0, 0)):
+        if round_ms is None:
+            round_ms, kept = price_ms(streams + held, 1, held), streams - 1 + outcome.kept
+        if drafting.stand.drafted_round(kept / streams, round_ms, price_ms(streams, 0, 0)):
             drafting.acceptance.restore(outcome.accepted)

@@ -105,6 +105,11 @@ class Lanes:
         pool = self._roster.memory.pool
         return pool.size - pool.free
 
+    @property
+    def pages_idle(self) -> int:
+        """Pages that keep rows for later prompts while nobody holds them."""
+        return self._roster.memory.pool.idle
+
     # The steps of a round.
 
     def _end_cancelled(self) -> None:
@@ -219,8 +224,9 @@ class Lanes:
             outcomes = [judge(window, result) for window, result in zip(windows, results, strict=True)]
             round_ms = self._round_clock.settle(flight, timed)
             self.rounds += 1
+            kept = sum(outcome.kept for outcome in outcomes)
             for outcome in outcomes:
-                self._account(outcome, len(windows), round_ms)
+                self._account(outcome, len(windows), kept, round_ms)
                 outcome.advance()
             failed = self._commit(flight, outcomes)
             for outcome in outcomes:
@@ -246,8 +252,8 @@ class Lanes:
                 self._backend.keep(flight.windows, [outcome.kept for outcome in outcomes])
         return failed
 
-    def _account(self, outcome: Outcome, streams: int, round_ms: float | None) -> None:
-        """Count a verified window of a round of `streams`, and tell its sources of drafts what came of them."""
+    def _account(self, outcome: Outcome, streams: int, kept: int, round_ms: float | None) -> None:
+        """Count a verified window of a round of `streams` that kept so many rows, and tell its sources of drafts."""
         window = outcome.window
         stream = window.stream
         stream.last_round = self.rounds
@@ -259,7 +265,7 @@ class Lanes:
             stream.forced.popleft()
         if stream.proposer is not None:
             stream.proposer.observe(outcome.tokens, copied, streams == 1)
-        self._asking.observe(outcome, streams, round_ms)
+        self._asking.observe(outcome, streams, kept, round_ms)
 
     # How streams move on and end.
 
