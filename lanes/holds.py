@@ -38,7 +38,7 @@ class Holds:
             return 0.0
         low, high = _neighbours(measured, streams)
         low_ms, high_ms = _at_depth(self._hold_ms[low], depth), _at_depth(self._hold_ms[high], depth)
-        return _between(low, low_ms, high, high_ms, min(max(streams, low), high))
+        return _between(low, low_ms, high, high_ms, streams)
 
     def table(self) -> Callable[[int, int], float]:
         """`ms` for the points that there are now, which does not work out anything twice."""

@@ -236,6 +236,12 @@ def test_the_last_choice_of_a_round_says_whether_it_tried() -> None:
     assert stream.choose() == 1
 
 
+def test_a_round_that_was_never_asked_for_is_no_try() -> None:
+    stream = Timed(dear)
+    stream.rule.observe(1, 0, None)
+    assert stream.rounds(9) == [0] * 8 + [1]
+
+
 def test_a_try_ignores_the_clock_of_deeper_probes() -> None:
     stream = Timed(dear)
     for _ in range(15):
