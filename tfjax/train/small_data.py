@@ -99,27 +99,26 @@ def check_recipe(directory: Path, recipe: Mapping[str, Any], *, model: str, voca
         )
 
 
-def draft_vocabulary(documents: Iterable[Document], vocab: int, size: int) -> Ints:
+def draft_vocabulary(documents: Sequence[Document], vocab: int, size: int) -> Ints:
     """The `size` most frequent tokens of the replies, in rising order; unseen ones with low ids fill up.
 
     Raises:
         ValueError: a token is not in the vocabulary.
     """
-    counts = np.zeros(vocab, np.int64)
-    for document in documents:
-        if document.token.max(initial=0) >= vocab:
-            raise ValueError(f"a reply has token {document.token.max()}, and the vocabulary ends at {vocab - 1}")
-        counts += np.bincount(document.reply, minlength=vocab)
+    largest = max(int(document.token.max(initial=0)) for document in documents)
+    if largest >= vocab:
+        raise ValueError(f"a reply has token {largest}, and the vocabulary ends at {vocab - 1}")
+    counts = np.bincount(_replies(documents), minlength=vocab)
     return np.sort(np.argsort(-counts, kind="stable")[:size]).astype(np.int32)
 
 
-def coverage(documents: Iterable[Document], draft_ids: Ints) -> float:
+def coverage(documents: Sequence[Document], draft_ids: Ints) -> float:
     """Share of reply tokens that can be drafted."""
-    known = total = 0
-    for document in documents:
-        known += int(np.isin(document.reply, draft_ids).sum())
-        total += len(document.reply)
-    return known / max(1, total)
+    return float(np.isin(_replies(documents), draft_ids).mean())
+
+
+def _replies(documents: Sequence[Document]) -> Ints:
+    return np.concatenate([document.reply for document in documents])
 
 
 def pack(documents: Sequence[Document], length: int) -> Packed:
