@@ -30,4 +30,5 @@ def test_batches_take_the_kinds_in_turn() -> None:
 def test_by_depth() -> None:
     block = {"drafted": 5, "accepted": 2, "drafted_per_position": [3, 2], "accepted_per_position": [2]}
     assert Row("x", [Reply(0, 1, (), "", 9, block=block)]).by_depth() == "3/2/1 2/0/2"
-    assert Row("x", [Reply(0, 1, (), "", 9)]).by_depth() == "not told"
+    assert Row("x", [Reply(0, 1, (), "", 9)]).by_depth() == "nothing drafted"
+    assert Row("x", [Reply(0, 1, (), "", 9, block={"drafted": 3})]).by_depth() == "not told"

@@ -36,6 +36,8 @@ class Row:
     def by_depth(self) -> str:
         """drafted/kept/rejected of each depth, first draft first."""
         counts = self.counts
+        if not counts.drafted:
+            return "nothing drafted"
         if not counts.drafted_by_depth:
             return f"not told; kept {list(counts.kept_by_depth)}" if counts.kept_by_depth else "not told"
         kept = (*counts.kept_by_depth, *[0] * len(counts.drafted_by_depth))
