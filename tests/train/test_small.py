@@ -61,14 +61,14 @@ def test_a_run_leaves_a_drafter_and_its_record(base: Path, capsys: pytest.Captur
     tokenizer = load_tokenizer(open_checkpoint(base / "target"))
     drafter = load_drafter(base / "out", target, tokenizer, "bfloat16", 4, nothing)
     assert (drafter.kind, len(drafter.ids)) == ("small", 40)
-    shown = capsys.readouterr().err
+    shown = capsys.readouterr().out
     assert "held-out replies: drafts by depth [" in shown
     assert "MiB after" in shown
 
 
 def test_a_limit_stops_it_and_the_same_command_goes_on(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words(base), "--epochs", "1", "--limit-s", "0"]) == 0
-    assert "stopped at its limit; the same command goes on" in capsys.readouterr().err
+    assert "stopped at its limit; the same command goes on" in capsys.readouterr().out
     assert main([*words(base), "--epochs", "1"]) == 0
     steps = json.loads((base / "out" / "training.json").read_text())["steps"]
     assert (steps["resumed_from"], steps["taken"]) == (2, steps["planned"])

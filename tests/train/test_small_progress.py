@@ -6,6 +6,7 @@ import io
 import sys
 
 import pytest
+from rich.console import Console
 
 from tfjax.train.small_progress import LINE_EVERY_S, Lines, training_progress
 
@@ -16,7 +17,7 @@ def point(step: int) -> dict[str, float]:
 
 def test_a_line_now_and_then_and_one_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     now_s = 0.0
-    lines = Lines(100, lambda: now_s)
+    lines = Lines(100, Console(stderr=True), lambda: now_s)
     for step in range(10, 110, 10):
         lines(point(step))
         now_s += LINE_EVERY_S / 4

@@ -28,7 +28,7 @@ def _train(settings: Settings, words: Sequence[str]) -> int:
             raise
         raise CommandError(f"training needs {error.name}; install it with: pip install 'tfjax[train]'") from error
     try:
-        run(settings, words)
+        print(run(settings, words))
     except (ValueError, FloatingPointError) as error:
         # Settings, replies and target that do not go together say so themselves.
         raise CommandError(str(error)) from error

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 LINE_EVERY_S = 10.0
 
@@ -15,8 +17,9 @@ type Report = Callable[[dict[str, float]], None]
 class Lines:
     """A line at most every ten seconds, and one at the end."""
 
-    def __init__(self, steps: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, steps: int, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._steps = steps
+        self._console = console
         self._clock = clock
         self._due_s = clock()
 
@@ -24,7 +27,7 @@ class Lines:
         if self._clock() < self._due_s and point["step"] < self._steps:
             return
         self._due_s = self._clock() + LINE_EVERY_S
-        print(f"tfjax: step {point['step']:.0f} of {self._steps}, {in_words(point)}", file=sys.stderr, flush=True)
+        self._console.out(f"tfjax: step {point['step']:.0f} of {self._steps}, {in_words(point)}", highlight=False)
 
 
 def in_words(point: dict[str, float]) -> str:
@@ -35,14 +38,12 @@ def in_words(point: dict[str, float]) -> str:
 @contextmanager
 def training_progress(steps: int) -> Iterator[Report]:
     """What the loop reports to."""
-    if not sys.stderr.isatty():
-        yield Lines(steps)
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Lines(steps, console)
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Progress(*columns, console=console, transient=True) as bars:
         task = bars.add_task("compiling", total=steps)
 
         def report(point: dict[str, float]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -24,8 +23,8 @@ from tfjax.train.small_target import read_teacher, shape_of
 CHECKPOINTS = "checkpoints"
 
 
-def run(asked: Settings, words: Sequence[str]) -> None:
-    """Train, or go on training, and write the drafter and its record.
+def run(asked: Settings, words: Sequence[str]) -> str:
+    """Train, or go on training, and write the drafter and its record. Returns what came of it in words.
 
     Raises:
         ValueError: settings, replies and target that do not go together.
@@ -49,7 +48,7 @@ def run(asked: Settings, words: Sequence[str]) -> None:
     acceptance = _acceptance(settings, material, models, outcome)
     finished = Run(settings, words, pace, outcome, acceptance, weights_bytes, wall_s=time.monotonic() - started_s)
     write_record(settings.output, finished, material)
-    print(_summary(finished), file=sys.stderr)
+    return _summary(finished)
 
 
 def check_strides(settings: Settings) -> None:
