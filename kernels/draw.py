@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from tfjax.kernels.filters import keep_mask
 from tfjax.kernels.noise import gumbel
-from tfjax.kernels.reduce import tree_sum
+from tfjax.kernels.reduce import first_largest, tree_sum
 
 TOP_LOGPROBS = 20
 """Alternatives returned with a row's logprobs."""
@@ -129,7 +129,7 @@ def _sampled(logits: jax.Array, rules: DrawRules, ids: jax.Array) -> jax.Array:
         scaled,
     )
     noisy = scaled + gumbel(rules.seed, rules.position, ids)
-    return jnp.argmax(jnp.where(kept, noisy, -jnp.inf), -1).astype(jnp.int32)
+    return first_largest(jnp.where(kept, noisy, -jnp.inf))
 
 
 def raw_logprobs(logits: jax.Array, token: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -151,7 +151,7 @@ def _changed(rules: DrawRules) -> jax.Array:
 
 def _token(logits: jax.Array, adjusted: jax.Array, rules: DrawRules, ids: jax.Array) -> jax.Array:
     """The drawn column, or NOT_FINITE. Shapes: [R, V], [R, V], ids int32 [V] -> int32 [R]."""
-    greedy = jnp.argmax(adjusted, -1).astype(jnp.int32)
+    greedy = first_largest(adjusted)
     sampled = rules.temperature > 0
     column = jax.lax.cond(
         jnp.any(sampled),

@@ -1,4 +1,4 @@
-"""Sums in a fixed order, so that a row's sum does not depend on how many rows are summed beside it."""
+"""Reductions of rows that do not depend on how many rows are reduced beside them."""
 
 from __future__ import annotations
 
@@ -21,3 +21,14 @@ def tree_sum(x: jax.Array) -> jax.Array:
         width //= 2
         x = x[..., :width] + x[..., width:]
     return x
+
+
+def first_largest(x: jax.Array) -> jax.Array:
+    """Where the largest number of the last axis stands; the first on ties.
+
+    XLA on CPU compares pairs of value and place one by one in `argmax`; two plain reductions are several times faster.
+
+    Shapes: [..., n] -> int32 [...]. Rows with NaN give no meaning, and maybe n.
+    """
+    place = jnp.arange(x.shape[-1], dtype=jnp.int32)
+    return jnp.min(jnp.where(x == jnp.max(x, -1, keepdims=True), place, x.shape[-1]), -1)

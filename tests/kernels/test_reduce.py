@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.row_invariance import FEW, assert_row_invariant, bits, rows_of_normals, spread
-from tfjax.kernels.reduce import tree_sum
+from tfjax.kernels.reduce import first_largest, tree_sum
 
 summed = jax.jit(tree_sum)
 
@@ -47,3 +47,22 @@ def test_is_the_same_within_a_larger_program() -> None:
     square = x * x
     fused = jax.jit(lambda x: tree_sum(jax.lax.optimization_barrier(x * x)) * 2)(x)
     assert np.array_equal(bits(fused), bits(summed(square) * 2))
+
+
+@pytest.mark.parametrize("width", [1, 2, 9, 1000, 49152])
+def test_the_first_largest(width: int) -> None:
+    x = rows_of_normals(4, 9, width)
+    assert np.array_equal(jax.jit(first_largest)(x), x.argmax(-1))
+    few = np.round(x)  # many ties
+    assert np.array_equal(jax.jit(first_largest)(few), few.argmax(-1))
+
+
+def test_the_first_largest_of_odd_rows() -> None:
+    x = np.full((5, 6), -np.inf, np.float32)
+    x[1, 3:] = -1e38
+    x[2, [2, 4]] = np.inf
+    x[3, [1, 5]] = -0.0, 0.0
+    x[4, [1, 5]] = 0.0, -0.0
+    found = jax.jit(first_largest)(x)
+    assert found.tolist() == [0, 3, 2, 1, 1]
+    assert found.dtype == jnp.int32

@@ -100,7 +100,7 @@ def _embedding_for(path: Path, config: SmallDrafterConfig, target: LoadedModel, 
             f"--drafter: {path} was trained for a target with vocab_size {config.vocab} and hidden_size "
             f"{config.target_hidden}; this one has {vocab} and {hidden}. Give a drafter that was trained for it"
         )
-    if config.vocabulary_sha256 not in (None, vocabulary_hash(tokenizer)):
+    if config.vocabulary_sha256 is not None and config.vocabulary_sha256 != vocabulary_hash(tokenizer):
         raise UnusableDrafter(
             f"--drafter: {path} was trained with other tokens than the model's (vocabulary_sha256 "
             f"{config.vocabulary_sha256}). Give a drafter that was trained for this model"
