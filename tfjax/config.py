@@ -22,7 +22,7 @@ LOGGING = "logging"
 # What any command that runs a model takes; the other settings are the server's own.
 ENGINE_SETTINGS = ("model", "dtype", "context", "no_drafts", "draft_tokens", "drafter", "drafter_depth", "offline")
 
-DRAFTER_AUTO, DRAFTER_NONE, DRAFTER_COPY = "auto", "none", "copy"
+DRAFTER_AUTO, DRAFTER_NONE, DRAFTER_COPY, DRAFTER_TABLE = "auto", "none", "copy", "table"
 """Values of --drafter that are no path."""
 
 MIB = 1 << 20
@@ -112,11 +112,11 @@ class ServeConfig:
     drafter: str = setting(
         DRAFTER_AUTO,
         "--drafter",
-        kind=Text("auto|none|copy|PATH"),
+        kind=Text("auto|none|copy|table|PATH"),
         group=DRAFTS,
-        help="small model that guesses ahead beside copied text: a directory or GGUF file with the model's vocabulary, "
-        "auto for the one that comes with tfjax where there is one, copy for copied text alone, none for no drafts; "
-        "a better one is faster, the tokens stay the same",
+        help="what guesses ahead beside copied text: a small model (directory or GGUF file of the same vocabulary), a "
+        "table of frequent continuations (.safetensors file), auto or table for what comes with tfjax for the model, "
+        "copy for copied text alone, none for no drafts; a better one is faster, the tokens stay the same",
     )
     drafter_depth: int = setting(
         8,

@@ -57,5 +57,5 @@ def fit_both(config: ServeConfig, model: LoadedModel, choice: Choice) -> tuple[M
             raise
         if config.drafter != DRAFTER_AUTO:
             raise DoesNotFit(f"{error}, or leave out --drafter {config.drafter}") from error
-        choice = without(f"there is no room for {choice.model.name}: {error}")
+        choice = without(f"there is no room for {choice.model.name}: {error}", choice.table)
     return planned(None), choice

@@ -26,7 +26,7 @@ from tfjax.engine.buckets import Plan, row_invariant_plan, single_bucket_plan
 from tfjax.engine.compiles import compiles
 from tfjax.engine.compiling import compile_all
 from tfjax.engine.drafters.choosing import choose_drafter
-from tfjax.engine.drafters.joining import add_drafter, describe_drafters
+from tfjax.engine.drafters.joining import add_drafter, describe_drafters, host_drafts
 from tfjax.engine.engine import Engine, Served
 from tfjax.engine.fitting import fit_both
 from tfjax.engine.least_rows import find_least_rows
@@ -91,7 +91,8 @@ def load_engine(config: ServeConfig, progress: Progress) -> Engine:
         counters=lambda: {"compiles_total": float(compiles())},
     )
     progress("ready", 1.0)
-    return Engine(backend, settings, served, max_queue=config.max_queue)
+    proposer = host_drafts(choice, settings, target.widths[-1])
+    return Engine(backend, settings, served, max_queue=config.max_queue, proposer=proposer)
 
 
 def model_id(path: Path) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ from tests.engine.drafters.pair import another, drafting, loaded
 from tfjax.config import ServeConfig
 from tfjax.engine.drafters import joining
 from tfjax.engine.drafters.choosing import Choice
-from tfjax.engine.drafters.joining import add_drafter, describe_drafters
+from tfjax.engine.drafters.joining import add_drafter, describe_drafters, host_drafts
 from tfjax.engine.drafters.loading import UnusableDrafter
 from tfjax.engine.drafters.small_model import SmallModel
 from tfjax.engine.target import TargetBackend
 from tfjax.lanes.drafted import Drafted
+from tfjax.lanes.settings import Settings
+from tfjax.lanes.stream import Request
+from tfjax.lanes.table_drafts import Continuations, Table
 
 MODEL = drafting(loaded())
 
@@ -75,3 +79,23 @@ def test_what_capabilities_say(target: TargetBackend, perfect: SmallModel) -> No
         "drafter": {"name": None, "reason": "why"},
     }
     assert describe_drafters(target, Choice(None, "why"), ServeConfig(drafter="none"))["drafters"] == []
+
+
+def test_a_table_offers_beside_copies() -> None:
+    settings = Settings(lanes=1, context=64, pages=1, page_rows=64, vocab_size=64, draft_tokens=8, first_width=3)
+    assert host_drafts(Choice(None), settings, 32) is None
+    table = Table([Continuations(array("Q", [5]), array("I", [7]), array("B", [200]))])
+    make = host_drafts(Choice(None, table=table), settings, 4)
+    assert make is not None
+    proposer = make(Request("r", (1,), 8, least_match=3))
+    proposer.extend([9, 4, 3, 5])
+    assert proposer.propose(8).tokens == (7,)
+    proposer = make(Request("r", (1,), 8, least_match=3))
+    proposer.extend([1, 2, 3, 4, 6, 8, 1, 2, 3])
+    assert proposer.propose(8).tokens == (4, 6, 8), "as wide as a window of 4 rows and the first width allow"
+    assert describe_drafters_of(table) == ["copy", "table"]
+
+
+def describe_drafters_of(table: Table) -> Any:
+    backend: Any = None
+    return describe_drafters(backend, Choice(None, "why", table), ServeConfig())["drafters"]

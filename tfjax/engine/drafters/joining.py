@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +15,13 @@ from tfjax.engine.drafters.starting import start_drafter
 from tfjax.engine.target import TargetBackend
 from tfjax.engine.weights import Progress
 from tfjax.lanes.backend import Backend
+from tfjax.lanes.best_offer import BestOffer
+from tfjax.lanes.copy_drafts import copies_for
 from tfjax.lanes.drafted import Drafted
+from tfjax.lanes.proposer import Proposer
+from tfjax.lanes.settings import Settings
+from tfjax.lanes.stream import Request
+from tfjax.lanes.table_drafts import TableDrafts
 
 
 def add_drafter(
@@ -42,18 +48,18 @@ def add_drafter(
         reason = f"{choice.model.name} could not be started: {error}"
         if config.drafter != DRAFTER_AUTO:
             raise UnusableDrafter(f"--drafter: {reason}; give a smaller one or --drafter copy") from error
-        return target, without(reason)
+        return target, without(reason, choice.table)
     return Drafted(target, drafter, target.vocab), choice
 
 
 def describe_drafters(backend: Backend, choice: Choice, config: ServeConfig) -> dict[str, Any]:
     """What /capabilities says about drafting."""
+    on_host = ["copy", "table"] if choice.table else ["copy"] if config.drafts else []
     if not isinstance(backend, Drafted) or choice.model is None:
-        small: dict[str, Any] = {"name": None, "reason": choice.reason}
-        return {"drafters": ["copy"] if config.drafts else [], "drafter": small}
+        return {"drafters": on_host, "drafter": {"name": None, "reason": choice.reason}}
     drafter, model = backend.drafter, choice.model
     return {
-        "drafters": ["copy", model.kind],
+        "drafters": [*on_host, model.kind],
         "drafter": {
             "name": model.name,
             "kind": model.kind,
@@ -67,3 +73,12 @@ def describe_drafters(backend: Backend, choice: Choice, config: ServeConfig) -> 
             },
         },
     }
+
+
+def host_drafts(choice: Choice, settings: Settings, widest: int) -> Callable[[Request], Proposer] | None:
+    """The source of one stream's drafts on the host where there is a table; None leaves copies alone."""
+    table = choice.table
+    if table is None:
+        return None
+    most = min(settings.draft_tokens, widest - 1)
+    return lambda request: BestOffer([copies_for(settings.first_width, most, request), TableDrafts(table)])
