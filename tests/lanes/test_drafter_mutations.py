@@ -312,7 +312,7 @@ def test_without_a_fault_all_is_green(guard: Guard) -> None:
 def test_a_planted_fault_turns_its_test_red(plant: Plant, guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     try:
-        with pytest.raises((AssertionError, BrokenContractError, pytest.fail.Exception, IndexError, TypeError)):
+        with pytest.raises((AssertionError, BrokenContractError, pytest.fail.Exception)):
             guard()
     finally:
         test_never_loses.decode_ms.cache_clear()
