@@ -153,3 +153,10 @@ def test_a_server_with_a_key(serve: Serve, capsys: pytest.CaptureFixture[str]) -
     assert main(["exact", server.url]) == 1
     assert "answers 401" in capsys.readouterr().err
     assert main(["exact", server.url, "--api-key", "secret", "--tokens", "4", "--num-prompts", "1"]) == 0
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    assert ask(serve().url, max_tokens=3).tokens == 3
