@@ -44,7 +44,6 @@ class BestOffer:
         for proposer, proposal in zip(self._proposers, self._proposals, strict=True):
             proposer.observe(tokens, _agreeing(proposal.tokens, verified), alone)
         self._proposals = [NOTHING] * len(self._proposers)
-        self._offer = NOTHING
 
 
 def _agreeing(proposed: Sequence[int], verified: Sequence[int]) -> int:

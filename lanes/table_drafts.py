@@ -19,7 +19,7 @@ LEAST_CHANCE = 0.15
 MOST_CHANCE = 0.98
 RATE = 0.05
 PRIOR_WEIGHT = 4.0
-SCALES = (0.1, 1.5)
+MOST_SCALE = 1.5
 FAILED_CHANCES_BEFORE_SILENCE = 2.0
 SILENT_ASKS = 16
 
@@ -99,8 +99,7 @@ class TableDrafts:
         if self._silent_asks:
             self._silent_asks -= 1
             return NOTHING
-        low, high = SCALES
-        scale = min(high, max(low, self._landed / self._expected))
+        scale = min(MOST_SCALE, self._landed / self._expected)
         tokens: list[int] = []
         chances: list[float] = []
         chance, key = 1.0, self._key
@@ -132,15 +131,10 @@ class TableDrafts:
             self._expected += RATE * (PRIOR_WEIGHT - self._expected) + chance
             if guess != token:
                 break
-        if not self._first_chance or not tokens:
-            return
-        if guesses[0][0] == tokens[0]:
-            self._failed_chances = 0.0
-        else:
-            self._fail()
-        self._first_chance = 0.0
+        if guesses and tokens:
+            self._judge(landed=guesses[0][0] == tokens[0])
 
-    def _fail(self) -> None:
-        self._failed_chances += self._first_chance
+    def _judge(self, landed: bool) -> None:
+        self._failed_chances = 0.0 if landed else self._failed_chances + self._first_chance
         if self._failed_chances >= FAILED_CHANCES_BEFORE_SILENCE:
             self._failed_chances, self._silent_asks = 0.0, SILENT_ASKS

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tfjax.lanes.table_drafts import (
     FAILED_CHANCES_BEFORE_SILENCE,
     LEAST_CHANCE,
+    MOST_CHANCE,
     SILENT_ASKS,
     Continuations,
     Table,
@@ -48,6 +49,14 @@ def test_the_longest_known_context_speaks() -> None:
     for context, token in [((1, 2, 3), 30), ((9, 2, 3), 20), ((9, 9, 3), 10), ((2, 3), 20), ((3,), 10)]:
         assert drafts(entries, *context).propose(1).tokens == (token,)
     assert not drafts(entries, 1, 2).propose(1).tokens
+
+
+def test_of_a_long_text_the_end_counts() -> None:
+    assert drafts({(2, 3, 4): (5, 1.0)}, 9, 9, 9, 1, 2, 3, 4).propose(1).tokens == (5,)
+
+
+def test_nothing_is_sure() -> None:
+    assert drafts({(1,): (2, 1.0)}, 1).propose(1).chances == (MOST_CHANCE,)
 
 
 def test_a_shorter_context_is_no_beginning_of_a_longer_one() -> None:
@@ -124,8 +133,8 @@ def test_only_guesses_whose_turn_came_are_judged() -> None:
     one, two = drafts(RING, 0), drafts(RING, 0)
     one.propose(1)
     two.propose(5)
-    for made in (one, two):
-        made.observe([5], 1, alone=True)
+    one.observe([5], 1, alone=True)
+    two.observe([5, 2], 1, alone=True)
     assert (one._landed, one._expected) == (two._landed, two._expected)
 
 
@@ -137,13 +146,14 @@ def test_what_is_unverified_but_emitted_is_judged() -> None:
     assert landed._landed > missed._landed
 
 
-def failing(made: TableDrafts, asks: int) -> int:
+def failing(made: TableDrafts, asks: int, verified: bool = True) -> int:
     """Asks that were answered, of so many of which nothing lands."""
     answered = 0
     for _ in range(asks):
         proposal = made.propose(1)
         answered += bool(proposal.tokens)
-        made.observe([(proposal.tokens[0] + 3) % 10 if proposal.tokens else 5], len(proposal.tokens), alone=True)
+        token = (proposal.tokens[0] + 3) % 10 if proposal.tokens else 5
+        made.observe([token], len(proposal.tokens) if verified else 0, alone=True)
     return answered
 
 
@@ -157,7 +167,12 @@ def test_after_offers_worth_two_landings_without_any_it_is_silent() -> None:
         made.observe([(proposal.tokens[0] + 3) % 10], 1, alone=True)
     assert 2 < offers < 8
     assert failing(made, SILENT_ASKS) == 0
-    assert made.propose(1).tokens
+    again = failing(made, offers)
+    assert again == offers, "it took fewer failures the second time"
+
+
+def test_offers_that_were_not_verified_fail_too() -> None:
+    assert failing(drafts(RING, 0), 20, verified=False) < 10
 
 
 def test_a_landing_forgives_failures() -> None:

@@ -153,7 +153,7 @@ def _descriptions(packages: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The introductions that packages carry in their metadata."""
     for name in packages:
         if name != "python":
-            text = importlib.metadata.metadata(name).get_payload()
+            text = importlib.metadata.metadata(name).json.get("description", "")
             yield f"the Python package {name}", text if isinstance(text, str) else ""
 
 

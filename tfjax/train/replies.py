@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -122,7 +122,7 @@ class Writer:
             RuntimeError: the engine failed.
         """
         done, total = written(self._directory)
-        numbers = (number for number in itertools.count() if number not in done)
+        numbers: Iterator[int] = (number for number in itertools.count() if number not in done)
         try:
             while total < self._limits.tokens:
                 while len(self._open) < self._limits.parallel and (number := next(numbers, None)) is not None:
