@@ -11,6 +11,7 @@ from tfjax.engine.compiles import compiles
 from tfjax.engine.drafters import hold_times
 from tfjax.engine.drafters.hold_times import doubling, time_holds
 from tfjax.engine.drafters.small_model import SmallModel
+from tfjax.engine.rows_buffer import RowsBuffer
 from tfjax.engine.timing import RUNS
 
 
@@ -29,6 +30,9 @@ class Recording:
         monkeypatch.setattr(drafter.step, "hold", self.hold)
 
     def hold(self, bucket: Any, state: Any, token: Any, matrix: Any, asks: Any, page_table: Any) -> Any:
+        buffer = RowsBuffer(bucket.rows)
+        buffer.matrix[:] = matrix
+        assert (buffer["temperature"] > 0).sum() == (asks[0] > 0).sum(), "sampled draws cost more"
         self.calls.append((int((asks[0] > 0).sum()), int(asks[0].max())))
         return np.zeros(1), state
 

@@ -39,12 +39,13 @@ def time_holds(drafter: SmallModel, directory: Path, key: Sequence[str]) -> tupl
 
 
 def _run(drafter: SmallModel, streams: int, depth: int) -> None:
-    """One hold at the start of empty lanes, waited for."""
+    """One hold at the start of empty lanes, waited for. Its draws are sampled ones, which take a little longer."""
     bucket = drafter.plan.hold_bucket(streams)
     buffer = RowsBuffer(bucket.rows)
     runs = [Run(lane, 0, 1) for lane in range(streams)]
     lay_out(buffer, runs, tile_rows=TILE_ROWS, scratch_lane=drafter.memory.lanes)
     buffer["draw_row"][:streams] = np.arange(streams)
+    buffer["temperature"][:streams] = 1.0
     asks = np.zeros((len(ASK_FIELDS), bucket.streams), np.int32)
     asks[0, :streams] = depth
     token = np.zeros(bucket.rows, np.int32)
