@@ -26,7 +26,8 @@ class Acceptance:
 
     def chain(self, most: int) -> tuple[float, ...]:
         """For each depth up to `most`, the chance that it and all before it land."""
-        return tuple(accumulate(map(self.chance, range(1, most + 1)), mul))
+        self._know(most)
+        return tuple(accumulate(self._chances[:most], mul))
 
     def expected(self, depth: int) -> float:
         """Tokens that a window with this many drafts yields on average: one always, and those that land."""
@@ -34,17 +35,22 @@ class Acceptance:
 
     def observe(self, drafted: int, accepted: int) -> None:
         """Learn from a window whose first `accepted` of `drafted` drafts landed; those past the miss say nothing."""
-        for depth in range(1, min(drafted, accepted + 1) + 1):
-            chance = self.chance(depth)
-            self._set(depth, max(FLOOR, chance + RATE * ((depth <= accepted) - chance)))
+        seen = min(drafted, accepted + 1)
+        self._know(seen)
+        for place in range(seen):
+            chance = self._chances[place]
+            self._chances[place] = max(FLOOR, chance + RATE * ((place < accepted) - chance))
 
     def restore(self, kept: int) -> None:
         """Trust the first `kept` depths at least as much as before anything was learned."""
-        for depth in range(1, kept + 1):
-            self._set(depth, max(self.chance(depth), _prior(depth)))
+        self._know(kept)
+        for place in range(kept):
+            self._chances[place] = max(self._chances[place], _prior(place + 1))
 
-    def _set(self, depth: int, chance: float) -> None:
-        self._chances[depth - 1 : depth] = [chance]  # overwrites or appends: depths are learned in order
+    def _know(self, depth: int) -> None:
+        """Hold a chance of each depth up to this one."""
+        while len(self._chances) < depth:
+            self._chances.append(_prior(len(self._chances) + 1))
 
 
 def _prior(depth: int) -> float:

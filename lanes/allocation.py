@@ -43,7 +43,8 @@ def share_rows(
         worth -= minus_chance
         if held is None or held[stream]:
             drafting += place == 1
-            deepest = max(deepest, place)
+            if place > deepest:
+                deepest = place
         if fixed_rows + count < least_rows:
             continue
         rate = worth / price_ms(fixed_rows + count, drafting, deepest)

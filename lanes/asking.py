@@ -81,7 +81,7 @@ class Asking:
         drafting.observe(held, outcome.accepted, round_ms)
         if not held:
             drafting.stand.plain_round(drafting.asked)
-        elif self._prices.known:
+        elif drafting.stand.probing and self._prices.known:
             self._settle_probe(drafting, outcome, streams, kept, round_ms)
         drafting.chances, drafting.asked = (), False
         stream.counts.stood_aside_rounds = drafting.stand.total_aside_rounds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
@@ -188,12 +188,14 @@ class Drafted:
         drafts = hold.dispatch.drafts[hold.index] if hold.dispatch and hold.dispatch.drafts else ()
         tokens = tuple(takewhile(lambda token: 0 <= token < self._vocab_size, drafts[: window.held]))
         fillers = (window.stream.context[-1],) * (window.held - len(tokens))
-        return replace(window, held=0, drafts=tokens + fillers)
+        return Window(window.stream, window.position, window.pending, tokens + fillers)
 
     def read(self, ticket: Verified) -> list[Result]:
         results = self.target.read(ticket.ticket)
         return [
-            replace(result, drafts=shown.drafts) if window.held and not shown.held else result
+            Result(result.draws, result.logprobs, result.error, shown.drafts)
+            if window.held and not shown.held
+            else result
             for window, shown, result in zip(ticket.windows, ticket.shown, results, strict=True)
         ]
 

@@ -167,8 +167,7 @@ class Lanes:
     def _ask(self, verified: Sequence[Outcome]) -> dict[Stream, str]:
         """Get drafts for the next windows of all streams that have none yet; returns whom the drafter failed, and how.
 
-        The drafter is also told what became of the windows of a round that was just read; of a stream that ran ahead it
-        learns no more than that.
+        The drafter is also told what became of the windows of a round that was just read, one that ran ahead too.
         """
         going_on = [outcome for outcome in verified if outcome.reason is None]
         ended = {outcome.window.stream for outcome in verified if outcome.reason is not None}
@@ -254,15 +253,12 @@ class Lanes:
 
     def _account(self, outcome: Outcome, streams: int, kept: int, round_ms: float | None) -> None:
         """Count a verified window of a round of `streams` that kept so many rows, and tell its sources of drafts."""
-        window = outcome.window
-        stream = window.stream
+        window, stream = outcome.window, outcome.window.stream
         stream.last_round = self.rounds
         if not outcome.tokens:
             return
         copied = len(window.drafts) - window.forced
         stream.counts.add_round(window.held + copied, outcome.accepted, outcome.kept, window.rows)
-        for _ in range(min(len(stream.forced), outcome.kept)):
-            stream.forced.popleft()
         if stream.proposer is not None:
             stream.proposer.observe(outcome.tokens, copied, streams == 1)
         self._asking.observe(outcome, streams, kept, round_ms)

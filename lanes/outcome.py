@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tfjax.lanes.accept import accept
@@ -39,8 +39,10 @@ class Outcome:
         return len(self.tokens)
 
     def advance(self) -> None:
-        """Add the tokens to the stream's context, and the kept rows to what its cache holds."""
+        """Add the tokens to the stream's context, and the kept rows to what its cache holds; forced tokens are done."""
         stream = self.window.stream
+        for _ in range(min(len(stream.forced), self.kept)):
+            stream.forced.popleft()
         stream.context.extend(self.tokens)
         stream.cache_length = self.window.position + self.kept
 
@@ -65,7 +67,9 @@ def judge(window: Window, result: Result) -> Outcome:
 
 def _known(window: Window, result: Result) -> Window:
     """The window with its held drafts as tokens, which came back with the draws."""
-    return replace(window, held=0, drafts=tuple(result.drafts)) if window.held else window
+    if not window.held:
+        return window
+    return Window(window.stream, window.position, window.pending, tuple(result.drafts))
 
 
 def describe(error: Exception) -> str:

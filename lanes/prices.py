@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from tfjax.lanes.holds import UNPRICED, HoldGrid, Holds
 
@@ -41,6 +42,7 @@ class Prices:
         """
         self.hold = Holds(hold_ms)
         self._widths = tuple(widths)
+        self._width_of = [self._widths[bisect_left(self._widths, rows)] for rows in range(self._widths[-1] + 1)]
         self._window_ms = window_ms
         self._learns_rows = learn_rows
         self._measures = learn_rows or measure_width
@@ -70,10 +72,11 @@ class Prices:
     def of_round(self, streams: int) -> Callable[[int, int, int], float]:
         """Milliseconds of a round of this many streams, by its rows, the streams that draft, and the most drafts."""
         overhead_ms = self.overhead_ms(streams)
+        forward_ms = self._table_ms if self._row_ms is None else partial(self.forward_ms, streams=streams)
         if not self.hold.priced:
-            return lambda rows, _drafting, _deepest: overhead_ms + self.forward_ms(rows, streams)
+            return lambda rows, _drafting, _deepest: overhead_ms + forward_ms(rows)
         hold_ms = self.hold.table()
-        return lambda rows, drafting, deepest: overhead_ms + self.forward_ms(rows, streams) + hold_ms(drafting, deepest)
+        return lambda rows, drafting, deepest: overhead_ms + forward_ms(rows) + hold_ms(drafting, deepest)
 
     def wants_plain(self, streams: int) -> bool:
         """Whether the next round of this many streams should go without drafts, so that rows can be learned at all."""
@@ -112,9 +115,8 @@ class Prices:
                 self._row_ms = _average(self._row_ms, (round_ms - expected_ms) / (rows - streams))
 
     def _table_ms(self, rows: int) -> float:
-        place = bisect_left(self._widths, rows)
-        if place < len(self._widths):
-            return self._window_ms[self._widths[place]]
+        if rows < len(self._width_of):
+            return self._window_ms[self._width_of[rows]]
         return self._window_ms[self._widths[-1]] * rows / self._widths[-1]
 
 

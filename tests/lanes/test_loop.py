@@ -203,6 +203,16 @@ def test_forced_tokens_are_neither_drafted_nor_accepted() -> None:
     assert (counts.drafted, counts.accepted, counts.drafted_rounds) == (0, 0, 0)
 
 
+def test_tokens_forced_before_the_first_are_emitted_once() -> None:
+    script = hashed(3)
+    run = Run(settings(), drafter("perfect"))
+    run.admit(request(max_new=12, sampling=script))
+    run.streams["r"].forced.extend([41, 42, 43])
+    run.finish()
+    forced = request(max_new=12, sampling=forcing(script, 0, [41, 42, 43]))
+    assert run.recorder.reply("r")[:2] == serial(forced)[:2]
+
+
 def test_a_forced_stop_token_ends_the_reply() -> None:
     run = Run(settings(), drafter("empty"))
     run.admit(request())

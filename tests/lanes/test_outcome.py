@@ -52,3 +52,12 @@ def test_a_result_that_is_too_short_is_an_error_of_its_stream() -> None:
     outcome = judge(window((5,)), Result([5]))
     assert (outcome.kept, outcome.reason) == (0, "error")
     assert "IndexError" in str(outcome.error)
+
+
+def test_advancing_takes_tokens_rows_and_forced_tokens() -> None:
+    rows = window((5, 6, 7), 2)
+    rows.stream.forced.append(8)
+    judge(rows, Result([0, 0, 0, 0])).advance()
+    assert rows.stream.context == [1, 5, 6, 8]
+    assert rows.stream.cache_length == 3
+    assert not rows.stream.forced
