@@ -33,7 +33,7 @@ def read_draft_vocabulary(checkpoint: Checkpoint, draft_vocab: int, vocab: int) 
     file = infos[OFFSETS].file
     if infos[OFFSETS].shape != (draft_vocab,):
         raise CheckpointError(file, "wrong shape", tensor=OFFSETS, found=infos[OFFSETS].shape, expected=(draft_vocab,))
-    ids = np.arange(draft_vocab) + checkpoint.tensors.read(OFFSETS)
+    ids: NDArray[np.int64] = np.arange(draft_vocab) + checkpoint.tensors.read(OFFSETS)
     outside = np.flatnonzero((ids < 0) | (ids >= vocab))
     if outside.size:
         found = f"token {ids[outside[0]]} for draft id {outside[0]}"

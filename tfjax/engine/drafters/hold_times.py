@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -28,7 +29,7 @@ def time_holds(drafter: SmallModel, directory: Path, key: Sequence[str]) -> tupl
     points = [(count, depth) for count in streams for depth in depths]
 
     def measure_now() -> dict[int, float]:
-        rows = [measure(depths, lambda depth, count=count: _run(drafter, count, depth)) for count in streams]
+        rows = [measure(depths, partial(_run, drafter, count)) for count in streams]
         return dict(enumerate(row[depth] for row in rows for depth in depths))
 
     flat, is_new = cached(directory, ["holds", *key, repr(points)], range(len(points)), measure_now)
