@@ -15,20 +15,25 @@ class Backend(Protocol):
     A call may raise; the loop then ends the streams that the call was for and goes on with the others.
     """
 
-    widths: Sequence[int]
-    """Row counts that a verify forward pads to, ascending."""
+    @property
+    def widths(self) -> Sequence[int]:
+        """Row counts that a verify forward pads to, ascending."""
 
-    window_ms: Mapping[int, float]
-    """Measured milliseconds of one verify forward by width; empty until measured."""
+    @property
+    def window_ms(self) -> Mapping[int, float]:
+        """Measured milliseconds of one verify forward by width; empty until measured."""
 
-    chunk_rows: Sequence[int]
-    """Prompt rows that one prefill step may take, ascending (the loop picks the first while other streams decode)."""
+    @property
+    def chunk_rows(self) -> Sequence[int]:
+        """Prompt rows that one prefill step may take, ascending (the first of them while other streams decode)."""
 
-    broken: Exception | None
-    """What the device state was lost with; no stream can go on then."""
+    @property
+    def broken(self) -> Exception | None:
+        """What the device state was lost with; no stream can go on then."""
 
-    held_on_target: bool
-    """Whether `verify` takes windows whose drafts still lie on the device (`Window.held`)."""
+    @property
+    def held_on_target(self) -> bool:
+        """Whether `verify` takes windows whose drafts still lie on the device (`Window.held`)."""
 
     def prefill_begin(self, stream: Stream) -> None:
         """Take the stream's lane: reset its state and set its sampling. Rows up to `cache_length` are there already."""
