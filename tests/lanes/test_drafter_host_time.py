@@ -1,0 +1,104 @@
+"""What a round costs on the host where every stream has a drafter's drafts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tests.lanes.harness import settings
+from tests.lanes.test_host_time import Deaf, InstantBackend
+from tfjax.lanes.drafted import Drafted
+from tfjax.lanes.drafter import Ask
+from tfjax.lanes.loop import Lanes
+from tfjax.lanes.proposer import Silent
+from tfjax.lanes.stream import Request, Stream
+from tfjax.lanes.window import Window
+
+DEPTH = 8
+WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+PRICED = {1: {1: 1.0, DEPTH: 1.5}, 128: {1: 2.0, DEPTH: 3.0}}
+
+
+class SameBackend(InstantBackend):
+    """Says one token for ever, in windows of any width at nearly the same time."""
+
+    held_on_target = False
+    broken = None
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.widths = WIDTHS
+        self.window_ms = {width: 30.0 + width / 640 for width in WIDTHS}
+        self.draws = [1] * len(self.draws)
+
+
+class InstantDrafter:
+    """Always right, at no cost."""
+
+    depth = DEPTH
+    context = 1 << 20
+    step_ms = 0.0
+    stands_aside = True
+
+    def __init__(self, hold_ms: Mapping[int, Mapping[int, float]]) -> None:
+        self.hold_ms = hold_ms
+
+    def open(self, stream: Stream) -> None: ...
+
+    def absorb_prompt(self, stream: Stream, start: int, stop: int) -> None: ...
+
+    def can_draft(self, stream: Stream) -> bool:
+        return True
+
+    def hold(self, asks: Sequence[Ask]) -> Any:
+        return [(1,) * ask.depth for ask in asks]
+
+    def read(self, tickets: Sequence[Any]) -> Sequence[Any]:
+        return tickets
+
+    def absorb(self, window: Window, kept: int) -> None: ...
+
+    def release(self, stream: Stream) -> None: ...
+
+
+def round_us(streams: int, hold_ms: Mapping[int, Mapping[int, float]], rounds: int = 100) -> float:
+    """Median processor microseconds of a round in which every stream has 8 drafts, all of which land."""
+    backend = SameBackend()
+    numbers = settings(
+        lanes=streams, context=40_000, pages=streams * 2500, page_rows=16, batch_streams=128, batch_rows=128
+    )
+    drafted = Drafted(backend, InstantDrafter(hold_ms), numbers.vocab_size)
+    lanes = Lanes(drafted, time.perf_counter, numbers, Deaf(), lambda request: Silent())
+    for number in range(streams):
+        lanes.admit(Request(f"r{number}", (1,) * 100, 30_000))
+    for _ in range(2 * streams):
+        lanes.round()
+    backend.drafts = 0
+    times = []
+    for _ in range(rounds):
+        began = time.thread_time()
+        lanes.round()
+        times.append(time.thread_time() - began)
+    assert lanes.running == streams
+    assert backend.drafts >= 0.95 * DEPTH * streams * rounds
+    return 1e6 * sorted(times)[rounds // 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hold_ms", [PRICED, {}], ids=["priced", "own depths"])
+def test_thirty_two_streams_with_eight_drafts_each_take_a_millisecond(hold_ms: Any) -> None:
+    assert min(round_us(32, hold_ms) for _ in range(4)) <= 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hold_ms", [PRICED, {}], ids=["priced", "own depths"])
+def test_time_is_linear_in_streams(hold_ms: Any) -> None:
+    assert min(round_us(128, hold_ms) for _ in range(3)) <= 4 * 1.3 * min(round_us(32, hold_ms) for _ in range(3))
+
+
+@pytest.mark.parametrize("hold_ms", [PRICED, {}], ids=["priced", "own depths"])
+def test_a_round_takes_no_more_than_a_busy_machine_explains(hold_ms: Any) -> None:
+    assert round_us(32, hold_ms, rounds=30) <= 5000
