@@ -60,9 +60,15 @@ class Asking:
 
         True counts as having asked its proposer, and consumes no probe.
         """
-        if stream.drafting is not None and not stream.drafting.stand.silent():
+        if self._may_be_drafted(stream):
             return False
         return stream.proposer is None or stream.proposer.pass_unread()
+
+    def _may_be_drafted(self, stream: Stream) -> bool:
+        """Whether the drafter may be asked for the next window: not aside, and within its context."""
+        if self._drafter is None or stream.drafting is None or len(stream.context) >= self._drafter.context:
+            return False
+        return not stream.drafting.stand.silent()
 
     def observe(self, outcome: Outcome, streams: int, kept: int, round_ms: float | None) -> None:
         """Learn from one verified window of a round.
