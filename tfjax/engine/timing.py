@@ -22,16 +22,17 @@ SUSPICIOUS = 0.97
 
 def measure(widths: Sequence[int], run: Callable[[int], None]) -> dict[int, float]:
     """Fastest of RUNS milliseconds per width, after one untimed run. `run(width)` does one forward and waits for it."""
-    table = {width: _fastest_ms(run, width) for width in widths}
+    table = {width: fastest_ms(run, width) for width in widths}
     for _ in range(2):
         for narrow, wide in itertools.pairwise(widths):
             if table[wide] < SUSPICIOUS * table[narrow]:
                 for width in (narrow, wide):
-                    table[width] = min(table[width], _fastest_ms(run, width))
+                    table[width] = min(table[width], fastest_ms(run, width))
     return table
 
 
-def _fastest_ms(run: Callable[[int], None], width: int) -> float:
+def fastest_ms(run: Callable[[int], None], width: int) -> float:
+    """Fastest of RUNS milliseconds after one untimed run."""
     run(width)
     times = []
     for _ in range(RUNS):

@@ -62,6 +62,20 @@ def test_times_go_to_their_points(perfect: SmallModel, monkeypatch: pytest.Monke
     assert time_holds(perfect, tmp_path, [])[0] == expected
 
 
+def test_a_depth_slower_than_as_many_first_drafts_is_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hold_times, "measure", lambda depths, run: {1: 2.0, 2: 4.3, 4: 9.0, 8: 40.0})
+    again: list[int] = []
+
+    def fastest(run: Any, depth: int) -> float:
+        again.append(depth)
+        return {4: 7.0, 8: 17.0}[depth]
+
+    monkeypatch.setattr(hold_times, "fastest_ms", fastest)
+    row = hold_times._measure_depths([1, 2, 4, 8], lambda depth: None)
+    assert row == {1: 2.0, 2: 4.3, 4: 7.0, 8: 17.0}
+    assert again == [4, 8]
+
+
 def test_measuring_really_drafts(perfect: SmallModel, tmp_path: Path) -> None:
     drafter = another(perfect, drafting(loaded()))
     before = compiles()

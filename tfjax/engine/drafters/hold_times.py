@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,11 @@ import numpy as np
 from tfjax.engine.drafters.draft_step import ASK_FIELDS, TILE_ROWS
 from tfjax.engine.drafters.small_model import SmallModel
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
-from tfjax.engine.timing import cached, measure
+from tfjax.engine.timing import cached, fastest_ms, measure
+
+RETRIES = 2
+SUSPICIOUS = 1.1
+"""A depth that takes so many times more than as many first drafts was measured badly."""
 
 Grid = Mapping[int, Mapping[int, float]]
 """Milliseconds of one hold: [streams][depth]."""
@@ -29,7 +33,7 @@ def time_holds(drafter: SmallModel, directory: Path, key: Sequence[str]) -> tupl
     points = [(count, depth) for count in streams for depth in depths]
 
     def measure_now() -> dict[int, float]:
-        rows = [measure(depths, partial(_run, drafter, count)) for count in streams]
+        rows = [_measure_depths(depths, partial(_run, drafter, count)) for count in streams]
         return dict(enumerate(row[depth] for row in rows for depth in depths))
 
     flat, is_new = cached(directory, ["holds", *key, repr(points)], range(len(points)), measure_now)
@@ -37,6 +41,16 @@ def time_holds(drafter: SmallModel, directory: Path, key: Sequence[str]) -> tupl
     for index, (count, depth) in enumerate(points):
         grid[count][depth] = flat[index]
     return grid, is_new
+
+
+def _measure_depths(depths: Sequence[int], run: Callable[[int], None]) -> dict[int, float]:
+    """As `measure`; and as no draft costs more than the first, whose forward is widest, one that did is timed again."""
+    row = measure(depths, run)
+    for _ in range(RETRIES):
+        for depth in depths:
+            if row[depth] > SUSPICIOUS * depth * row[depths[0]]:
+                row[depth] = min(row[depth], fastest_ms(run, depth))
+    return row
 
 
 def _run(drafter: SmallModel, streams: int, depth: int) -> None:
