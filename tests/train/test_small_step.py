@@ -23,9 +23,7 @@ BATCH = Packed(
     token=np.array([[3, 49, 7, 8, 0, 21, 33, 8, 14, 0], [9, 9, 40, 2, 2, 30, 31, 32, 11, 5]]),
     segment=np.array([[1, 1, 1, 1, 2, 2, 2, 2, 2, 0], [1] * 10]),
     position=np.array([[0, 1, 2, 3, 0, 1, 2, 3, 4, 0], list(range(10))]),
-    kind=np.array(
-        [[PROMPT, PROMPT, REPLY, REPLY, PROMPT, REPLY, REPLY, REPLY, REPLY, PAD], [CONTEXT] * 4 + [REPLY] * 6]
-    ),
+    kind=np.array([[PROMPT, PROMPT, *[REPLY] * 7, PAD], [CONTEXT] * 4 + [REPLY] * 6]),
 )
 
 
