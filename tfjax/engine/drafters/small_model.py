@@ -87,7 +87,6 @@ class SmallModel:
     def open(self, stream: Stream) -> None:
         sampling: Sampling = stream.request.sampling or Sampling(temperature=0.0)
         self._lanes[stream.lane] = DraftLane(stream, LaneSampling.of(sampling, len(stream.request.prompt)))
-        self._pages.clear(stream.lane)
         if needs_tables(sampling):
             self._set_tables(stream.lane, sampling, stream.request.stop_ids)
 
