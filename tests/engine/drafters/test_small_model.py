@@ -48,7 +48,7 @@ RULES: dict[str, dict[str, Any]] = {
         "repetition_penalty": 1.2,
         "logit_bias": ((3, 4.0), (5, -4.0)),
     },
-    "stops banned": {"min_tokens": 25, "stop_ids": tuple(range(20))},
+    "stops banned": {"min_tokens": 15, "stop_ids": tuple(range(60))},
 }
 
 
