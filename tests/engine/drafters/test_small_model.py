@@ -273,6 +273,22 @@ def test_drafts_stay_within_the_streams_pages(target: TargetBackend, perfect: Sm
     pair.end([stream])
 
 
+def test_a_stream_at_its_end_is_not_drafted_further_because_another_is(
+    target: TargetBackend, perfect: SmallModel
+) -> None:
+    """Rows past the last page would fall on the lane's own earlier ones."""
+    prompt = tuple(np.random.default_rng(9).integers(0, TINY.vocab, MEMORY.context - 4).tolist())
+    streams = [stream_on(0, prompt, memory=MEMORY), on_lane(1)]
+    pair = started(target, perfect, streams)
+    pair.round(streams, [DEPTH, DEPTH])
+    assert pair.landed == {"lane0": [3], "lane1": [DEPTH]}
+    known = perfect._lanes[0].known
+    assert known == MEMORY.context - 1
+    rows = zip(cached_rows(perfect.state, streams[0], known), cached_rows(target.state, streams[0], known), strict=True)
+    assert all((bits(own) == bits(targets)).all() for own, targets in rows)
+    pair.end(streams)
+
+
 def test_a_reduced_vocabulary_lands_what_it_knows(target: TargetBackend, perfect: SmallModel) -> None:
     """A head of some of the target's rows draws what the target draws, where it can."""
     ids = np.random.default_rng(0).permutation(TINY.vocab)[:40]
