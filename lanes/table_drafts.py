@@ -15,13 +15,30 @@ LONGEST = 3
 """Tokens of the longest context."""
 
 MOST_DRAFTS = 8
-LEAST_CHANCE = 0.15
+LEAST_CHANCE = 0.05
 MOST_CHANCE = 0.98
 RATE = 0.05
 PRIOR_WEIGHT = 4.0
 MOST_SCALE = 1.5
-FAILED_CHANCES_BEFORE_SILENCE = 2.0
+FAILED_CHANCES_BEFORE_SILENCE = 4.0
 SILENT_ASKS = 16
+
+
+@dataclass(slots=True)
+class Calibration:
+    """How often guesses land against how often they were said to, the latest counting most."""
+
+    landed: float = PRIOR_WEIGHT
+    expected: float = PRIOR_WEIGHT
+
+    @property
+    def scale(self) -> float:
+        """What a chance is to be multiplied by."""
+        return min(MOST_SCALE, self.landed / self.expected)
+
+    def observe(self, chance: float, landed: bool) -> None:
+        self.landed += RATE * (PRIOR_WEIGHT - self.landed) + landed
+        self.expected += RATE * (PRIOR_WEIGHT - self.expected) + chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +91,7 @@ class TableDrafts:
     """Proposes chains of frequent continuations of one stream's last tokens.
 
     Every guess is judged by the token that came in its place, whether or not it was offered or verified; chances are
-    scaled by how guesses fared in this stream. After offers that were worth FAILED_CHANCES_BEFORE_SILENCE landings
+    scaled by how guesses fared in this stream, those on real text and those on a guess apart. After offers that were worth FAILED_CHANCES_BEFORE_SILENCE landings
     together and of which nothing landed, the next SILENT_ASKS asks get no answer.
     """
 
@@ -83,8 +100,8 @@ class TableDrafts:
         self._most_drafts = most_drafts
         self._key = _MASK  # no token: an empty context has no continuation of its own
         self._guesses: list[tuple[int, float]] = []
-        self._landed = PRIOR_WEIGHT
-        self._expected = PRIOR_WEIGHT
+        self._first = Calibration()
+        self._later = Calibration()
         self._failed_chances = 0.0
         self._silent_asks = 0
         self._first_chance = 0.0
@@ -99,7 +116,7 @@ class TableDrafts:
         if self._silent_asks:
             self._silent_asks -= 1
             return NOTHING
-        scale = min(MOST_SCALE, self._landed / self._expected)
+        scale, later_scale = self._first.scale, self._later.scale
         tokens: list[int] = []
         chances: list[float] = []
         chance, key = 1.0, self._key
@@ -114,6 +131,7 @@ class TableDrafts:
             tokens.append(guess[0])
             chances.append(chance)
             key = (key << TOKEN_BITS | guess[0]) & _MASK
+            scale = later_scale
         self._first_chance = chances[0] if chances else 0.0
         return Proposal(tuple(tokens), tuple(chances)) if tokens else NOTHING
 
@@ -126,11 +144,12 @@ class TableDrafts:
     def observe(self, tokens: Sequence[int], drafted: int, alone: bool) -> None:
         self.extend(tokens)
         guesses, self._guesses = self._guesses, []
+        calibration = self._first
         for (guess, chance), token in zip(guesses, tokens, strict=False):
-            self._landed += RATE * (PRIOR_WEIGHT - self._landed) + (guess == token)
-            self._expected += RATE * (PRIOR_WEIGHT - self._expected) + chance
+            calibration.observe(chance, guess == token)
             if guess != token:
                 break
+            calibration = self._later
         if guesses and tokens:
             self._judge(landed=guesses[0][0] == tokens[0])
 

@@ -97,7 +97,7 @@ def test_no_more_than_asked_for(most: int, most_drafts: int, length: int) -> Non
 def test_a_chain_ends_before_its_chance_is_too_small() -> None:
     entries = {(token,): (token + 1, 0.5) for token in range(9)}
     proposal = drafts(entries, 0).propose(8)
-    assert len(proposal.tokens) == 2
+    assert len(proposal.tokens) == 4
     assert proposal.chances[-1] >= LEAST_CHANCE > proposal.chances[-1] / 2
 
 
@@ -119,7 +119,7 @@ def test_chances_are_scaled_by_what_landed() -> None:
 def test_a_guess_that_is_not_offered_is_judged_too() -> None:
     """Otherwise a stream whose chances have sunk could never come back."""
     made = drafts(dict.fromkeys([(token,) for token in range(10)], (7, 0.3)), 0)
-    made._landed, made._expected = 4.0, 20.0
+    made._first.landed, made._first.expected = 1.0, 20.0
     for _ in range(200):
         offered = made.propose(1).tokens
         if offered:
@@ -135,7 +135,19 @@ def test_only_guesses_whose_turn_came_are_judged() -> None:
     two.propose(5)
     one.observe([5], 1, alone=True)
     two.observe([5, 2], 1, alone=True)
-    assert (one._landed, one._expected) == (two._landed, two._expected)
+    assert (one._first, one._later) == (two._first, two._later)
+
+
+def test_guesses_on_guesses_are_judged_apart() -> None:
+    """A chain's later drafts may fare worse than its first, which follows text that is real."""
+    made = drafts(RING, 0)
+    before = made.propose(2).chances
+    for _ in range(40):
+        first, second = made.propose(2).tokens
+        made.observe([first, (second + 3) % 10], 2, alone=True)
+    after = made.propose(2).chances
+    assert after[0] >= before[0]
+    assert after[1] / after[0] < 0.5 * before[1] / before[0]
 
 
 def test_what_is_unverified_but_emitted_is_judged() -> None:
@@ -143,7 +155,7 @@ def test_what_is_unverified_but_emitted_is_judged() -> None:
     for made, token in ((landed, 1), (missed, 5)):
         made.propose(1)
         made.observe([token], 0, alone=True)
-    assert landed._landed > missed._landed
+    assert landed._first.landed > missed._first.landed
 
 
 def failing(made: TableDrafts, asks: int, verified: bool = True) -> int:
@@ -157,7 +169,7 @@ def failing(made: TableDrafts, asks: int, verified: bool = True) -> int:
     return answered
 
 
-def test_after_offers_worth_two_landings_without_any_it_is_silent() -> None:
+def test_after_offers_worth_four_landings_without_any_it_is_silent() -> None:
     made = drafts(RING, 0)
     offers, worth = 0, 0.0
     while worth < FAILED_CHANCES_BEFORE_SILENCE:
@@ -165,14 +177,14 @@ def test_after_offers_worth_two_landings_without_any_it_is_silent() -> None:
         worth += proposal.chances[0]
         offers += 1
         made.observe([(proposal.tokens[0] + 3) % 10], 1, alone=True)
-    assert 2 < offers < 8
+    assert 4 < offers < 16
     assert failing(made, SILENT_ASKS) == 0
     again = failing(made, offers)
     assert again == offers, "it took fewer failures the second time"
 
 
 def test_offers_that_were_not_verified_fail_too() -> None:
-    assert failing(drafts(RING, 0), 20, verified=False) < 10
+    assert failing(drafts(RING, 0), 30, verified=False) < 20
 
 
 def test_a_landing_forgives_failures() -> None:
@@ -181,7 +193,7 @@ def test_a_landing_forgives_failures() -> None:
         assert failing(made, 2) == 2
         (token,) = made.propose(1).tokens
         made.observe([token], 1, alone=True)
-        made._landed = made._expected  # the scale is another matter
+        made._first.landed = made._first.expected  # the scale is another matter
 
 
 def test_an_ask_without_an_answer_is_no_failure() -> None:
@@ -196,8 +208,8 @@ def test_an_ask_without_an_answer_is_no_failure() -> None:
 def test_it_passes_unread_tokens_only_while_silent() -> None:
     made = drafts(RING, 0)
     assert not made.pass_unread()
-    failing(made, 4)
-    assert made._silent_asks
+    while not made._silent_asks:
+        failing(made, 1)
     passed = [made.pass_unread() for _ in range(SILENT_ASKS + 1)]
     assert passed.count(False) == 1 + SILENT_ASKS - passed.count(True)
     assert passed[-1] is False

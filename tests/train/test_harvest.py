@@ -44,7 +44,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "library"
     (root / "tests").mkdir(parents=True)
     (root / "module.py").write_text(MODULE.format(PARAGRAPH), encoding="utf-8")
-    (root / "tests" / "test_module.py").write_text("def only_in_tests(argument):\n    return argument\n" * 9)
+    (root / "tests" / "test_module.py").write_text(
+        "def only_in_tests(argument):\n    return argument, argument, argument, argument, argument\n"
+    )
     (root / "broken.py").write_text("def broken(:\n")
     (root / "binary.py").write_bytes(b"\xff\xfe\x00")
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(root))

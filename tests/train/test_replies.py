@@ -145,6 +145,13 @@ def test_what_is_asked_is_what_the_prompt_says(tmp_path: Path) -> None:
         assert generation.max_tokens == min(40, 100 - len(generation.prompt))
 
 
+def test_a_long_prompt_leaves_a_short_reply(tmp_path: Path) -> None:
+    engine = StubEngine()
+    engine.context = 30
+    writer(tmp_path, engine, 60).run()
+    assert {generation.max_tokens + len(generation.prompt) for generation in engine.generations} == {30}
+
+
 def test_files_are_written_as_time_passes(tmp_path: Path) -> None:
     writer(tmp_path, StubEngine(), 500, shard_s=10).run()
     replies = len(by_number(tmp_path))

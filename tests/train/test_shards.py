@@ -56,12 +56,12 @@ def test_a_half_written_shard_does_not_count(tmp_path: Path) -> None:
     assert list(read_replies(tmp_path)) == REPLIES
 
 
-@pytest.mark.parametrize("damage", ["short", "empty", "no kinds", "no tensors"])
+@pytest.mark.parametrize("damage", ["short", "empty", "no metadata", "no kinds", "no tensors"])
 def test_a_damaged_shard_is_named(tmp_path: Path, damage: str) -> None:
     path = write_shard(tmp_path, REPLIES, 1 << 16)
     if damage.startswith("no"):
-        tensors = load_file(path) if damage == "no kinds" else {}
-        save_file(tensors, path, None if tensors else {"kinds": "[]"})
+        metadata = {"no metadata": None, "no kinds": {"x": "[]"}, "no tensors": {"kinds": "[]"}}[damage]
+        save_file({} if damage == "no tensors" else load_file(path), path, metadata)
     else:
         path.write_bytes(path.read_bytes()[: 40 if damage == "short" else 0])
     with pytest.raises(UnusableReplies, match=r"shard-00000.*remove it"):

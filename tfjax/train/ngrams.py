@@ -12,7 +12,7 @@ from tfjax.engine.table import Order, keys_of
 from tfjax.lanes.table_drafts import LEAST_CHANCE, LONGEST, TOKEN_BITS
 from tfjax.train.shards import WrittenReply
 
-TRUST = 2.0
+TRUST = 4.0
 """A context's own counts weigh against so many imagined ones, spread as after its shorter context."""
 
 SHARPNESS = 0.1
@@ -52,9 +52,9 @@ class Grams:
     def chance_of(self, contexts: Ids, tokens: Ids) -> Chances:
         """Chances of tokens after contexts that all occur; 0 where the token never followed. Shape: [N]."""
         pairs = self.owners << TOKEN_BITS | self.tokens
-        wanted = self.place_of(contexts) << TOKEN_BITS | np.maximum(tokens, 0)
+        wanted = self.place_of(contexts) << TOKEN_BITS | tokens
         place = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-        return np.where((pairs[place] == wanted) & (tokens >= 0), self.chances[place], 0.0)
+        return np.where(pairs[place] == wanted, self.chances[place], 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,24 +128,20 @@ class Guesses:
 
 
 def guesses(orders: Sequence[Grams]) -> list[Guesses]:
-    """Guesses of each length, judged against what the shorter contexts with a gain would say in their place."""
+    """Guesses of each length, judged against what the shorter contexts would say in their place."""
     found: list[Guesses] = []
-    said: tuple[Ids, Chances] | None = None  # what a lookup says for each context of the length before
     for length, grams in enumerate(orders, start=1):
         best = np.lexsort((grams.tokens, -grams.chances, grams.owners))[grams.first[:-1]]
         tokens, chances = grams.tokens[best], grams.chances[best]
-        if said is None:
-            other_tokens, other_chances = np.full(len(tokens), -1), np.zeros(len(tokens))
-        else:
+        other_chances = other_lands = np.zeros(len(tokens))
+        if found:
             behind = orders[length - 2].place_of(grams.contexts[:, 1:])
-            other_tokens, other_chances = said[0][behind], said[1][behind]
-        other_lands = grams.chance_of(grams.contexts, other_tokens)
+            other_chances = found[-1].chances[behind]
+            other_lands = grams.chance_of(grams.contexts, found[-1].tokens[behind])
         worth = np.where(chances >= LEAST_CHANCE, chances - LEAST_CHANCE, 0)
         other_worth = np.where(other_chances >= LEAST_CHANCE, other_lands - LEAST_CHANCE, 0)
         gains = grams.seen * (worth - other_worth + SHARPNESS * np.abs(chances - other_chances))
         found.append(Guesses(tokens, chances, gains))
-        kept = gains > 0
-        said = np.where(kept, tokens, other_tokens), np.where(kept, chances, other_chances)
     return found
 
 

@@ -52,8 +52,7 @@ def replay(replies: Iterable[WrittenReply], proposer: Callable[[], Proposer], mo
     """Let each reply's own proposer draft at most `most` tokens in every round."""
     total = Landings()
     for reply in replies:
-        if len(reply.reply) > 1:
-            _replay_one(reply, proposer(), most, total)
+        _replay_one(reply, proposer(), most, total)
     return total
 
 
