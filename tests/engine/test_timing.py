@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from tfjax.engine import timing
-from tfjax.engine.timing import RUNS, cached, measure
+from tfjax.engine.timing import RUNS, cached, code_version, measure
 
 TABLE = {2: 1.0, 4: 2.0}
 KEY = ["device", "model", "version"]
@@ -101,3 +102,15 @@ def test_a_directory_that_cannot_be_written_only_costs_a_measurement(tmp_path: P
     for _ in range(2):
         assert ask(tmp_path / "file" / "timings") == (TABLE, 1)
     assert "not kept" in caplog.text
+
+
+def test_the_code_version_follows_every_source(tmp_path: Path) -> None:
+    package = ModuleType("package")
+    package.__path__ = [str(tmp_path)]
+    inner = tmp_path / "inner" / "deep.py"
+    inner.parent.mkdir()
+    inner.write_text("a = 1\n")
+    before = code_version(package)
+    assert code_version(package) == before
+    inner.write_text("a = 2\n")
+    assert code_version(package) not in {before, code_version()}

@@ -35,7 +35,7 @@ from tfjax.engine.probe import ProbeReport, probe
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
 from tfjax.engine.step import Step
 from tfjax.engine.target import TargetBackend
-from tfjax.engine.timing import cached, measure
+from tfjax.engine.timing import cached, code_version, measure
 from tfjax.engine.weights import LoadedModel, Progress, load_model
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.lanes.settings import Settings
@@ -172,7 +172,7 @@ def time_widths(backend: TargetBackend, checkpoint: Checkpoint, progress: Progre
 def timing_key(backend: TargetBackend, checkpoint: Checkpoint) -> list[str]:
     """What measured times depend on."""
     return [
-        __version__,
+        code_version(),
         jax.__version__,
         jax.devices()[0].device_kind,
         str(os.cpu_count()),

@@ -10,7 +10,9 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 
+from tfjax import engine, kernels, models
 from tfjax.checkpoints.cache import write_atomically
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,15 @@ def fastest_ms(run: Callable[[int], None], width: int) -> float:
         run(width)
         times.append(1000 * (time.perf_counter() - start))
     return min(times)
+
+
+def code_version(*packages: ModuleType) -> str:
+    """A hash of the sources that decide how long a forward takes; another one means that times are measured anew."""
+    digest = hashlib.sha256()
+    for package in packages or (kernels, models, engine):
+        for file in sorted(Path(package.__path__[0]).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def cached(
