@@ -63,6 +63,7 @@ def test_reused_tokens_are_told() -> None:
         cached = [door.reply(asked).wait().stats.cached_tokens for _ in range(2)]
         cached.append(door.reply(replace(asked, cache_salt="b")).wait().stats.cached_tokens)
         assert cached == [0, 8, 0]
+        assert door.engine.metrics()["prompt_cache_usage_perc"] == 1.0
         assert door.engine.metrics()["kv_cache_usage_perc"] == 0
 
 

@@ -97,5 +97,5 @@ async def test_each_has_words_of_its_own(client: httpx.AsyncClient) -> None:
 
 
 def test_every_counter_of_the_engine_has_words() -> None:
-    counted = {"rounds_total", "lanes_active", "kv_cache_usage_perc", "compiles_total"}
+    counted = {"rounds_total", "lanes_active", "kv_cache_usage_perc", "prompt_cache_usage_perc", "compiles_total"}
     assert set(ENGINE_HELP) == counted | {"num_requests_running", "num_requests_waiting"}

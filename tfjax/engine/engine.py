@@ -142,6 +142,7 @@ class Engine:
             "rounds_total": float(self._lanes.rounds),
             "lanes_active": float(self._lanes.running),
             "kv_cache_usage_perc": self._lanes.pages_held / self._settings.pages,
+            "prompt_cache_usage_perc": self._lanes.pages_idle / max(1, self._settings.prompt_pages),
             **self._served.counters(),
         }
 

@@ -46,6 +46,7 @@ ENGINE_HELP: Mapping[str, str] = {
     "lanes_active": "streams generated at this moment",
     "num_requests_running": "requests that are generated at this moment",
     "num_requests_waiting": "requests that wait for a free lane",
+    "prompt_cache_usage_perc": "share of --prompt-cache-gib that holds prompts which no request uses, 0 to 1",
     "rounds_total": "forwards since the start that gave tokens to streams; forwards of prompts are not among them",
 }
 """What each of the engine's counters counts."""
