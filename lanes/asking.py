@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tfjax.lanes.acceptance import Usual
 from tfjax.lanes.drafter import Ask, Drafter
 from tfjax.lanes.drafting import Drafting
 from tfjax.lanes.joint_depths import JointDepths
@@ -25,6 +26,7 @@ class Asking:
         self._prices = prices
         self._room = room
         self._drafter = drafter
+        self._usual = Usual()
         if drafter is not None:
             self._joint = JointDepths(prices, room, drafter, most_rows)
             self._own = OwnDepths(prices, room, drafter)
@@ -32,14 +34,15 @@ class Asking:
     def open(self, stream: Stream) -> None:
         """Give a stream with drafts what is kept of its dealings with the drafter."""
         if self._drafter is not None:
-            stream.drafting = Drafting(min(self._drafter.depth, self._room.most_drafts))
+            usual = self._usual if self._prices.hold.priced else None
+            stream.drafting = Drafting(min(self._drafter.depth, self._room.most_drafts), usual)
 
     def prepare(self, live: Sequence[Stream]) -> list[Ask]:
         """Fill in `offer` of the streams that have none yet, and say what the drafter shall draft for them."""
         fresh = [stream for stream in live if stream.offer is None]
         for stream in fresh:
             stream.offer = self._offer(stream)
-        if self._drafter is None:
+        if self._drafter is None or self._prices.wants_plain(len(live)):
             return []
         if self._prices.known and self._prices.hold.priced:
             chains = self._joint.choose(fresh, live)

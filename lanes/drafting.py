@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
-from tfjax.lanes.acceptance import Acceptance
+from tfjax.lanes.acceptance import Acceptance, Usual
 from tfjax.lanes.aside import StandAside
 from tfjax.lanes.depth import PROBE_EVERY, DepthRule
 
@@ -15,6 +15,7 @@ class Drafting:
 
     Attributes:
         most: drafts of its deepest hold.
+        usual: how the drafts of all streams land, where depths are decided for all together.
         acceptance: how often drafts land, by depth.
         rule: chooses the depth where holds are not measured.
         stand: keeps the stream from drafting while drafts do not pay.
@@ -24,14 +25,16 @@ class Drafting:
     """
 
     most: int
-    acceptance: Acceptance = field(default_factory=Acceptance)
+    usual: InitVar[Usual | None] = None
+    acceptance: Acceptance = field(init=False)
     stand: StandAside = field(default_factory=StandAside)
     rule: DepthRule = field(init=False)
     chances: tuple[float, ...] = ()
     asked: bool = False
     rounds: int = 0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, usual: Usual | None) -> None:
+        self.acceptance = Acceptance(usual)
         self.rule = DepthRule(self.acceptance, self.most)
 
     @property

@@ -32,19 +32,23 @@ class Planner:
             () if rows else waiting(stream)[: self._room.spare_rows(stream)]
             for stream, rows in zip(streams, forced, strict=True)
         ]
-        granted = self._share(chances, len(streams) + sum(map(len, forced)))
+        drafted = any(stream.drafting is not None and stream.drafting.held for stream in streams)
+        granted = self._share(chances, len(streams) + sum(map(len, forced)), drafted)
         return [_window(*parts) for parts in zip(streams, forced, granted, strict=True)]
 
     def _forced(self, stream: Stream) -> tuple[int, ...]:
         return tuple(stream.forced)[: min(stream.room, self._most_rows - 1)] if stream.forced else ()
 
-    def _share(self, chances: Sequence[Sequence[float]], fixed_rows: int) -> list[int]:
-        """How many of its drafts each stream may verify. What it cost to make them is spent, so it counts no more."""
+    def _share(self, chances: Sequence[Sequence[float]], fixed_rows: int, drafted: bool) -> list[int]:
+        """How many of its drafts each stream may verify. What it cost to make them is spent, so it counts no more.
+
+        A round that the drafter worked for (`drafted`) would be no measure of a plain one, so it is not made plain.
+        """
         streams = len(chances)
         if not self._prices.known:
             first = [chain[: self._settings.first_width] for chain in chances]
             return share_rows(first, fixed_rows, self._most_rows, lambda rows, drafting, deepest: 1.0)
-        if self._prices.wants_plain(streams):
+        if not drafted and self._prices.wants_plain(streams):
             return [0] * streams
         price_ms = self._prices.of_round(streams)
         return share_rows(

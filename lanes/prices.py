@@ -11,7 +11,7 @@ from tfjax.lanes.holds import UNPRICED, HoldGrid, Holds
 
 FIRST_OVERHEAD_MS = 8.0
 RATE = 0.2
-PLAIN_WITHIN = 8
+PLAIN_WITHIN = 3
 LEARNING_ROUNDS = 8
 LEARNING_EVERY = 32
 LEARNING_DRAFTS = 2
@@ -79,9 +79,14 @@ class Prices:
         return lambda rows, drafting, deepest: overhead_ms + forward_ms(rows) + hold_ms(drafting, deepest)
 
     def wants_plain(self, streams: int) -> bool:
-        """Whether the next round of this many streams should go without drafts, so that rows can be learned at all."""
+        """Whether the next round of this many streams should go without drafts.
+
+        Only such a round tells what a round takes beyond its forward. Until then drafts look cheaper than they are, and
+        rows cannot be learned at all.
+        """
         unseen = streams not in self._overhead_ms
-        return self._learns_rows and unseen and self._rounds[streams] >= PLAIN_WITHIN - 1
+        priced = self.known and (self._learns_rows or self.hold.priced)
+        return priced and unseen and self._rounds[streams] >= PLAIN_WITHIN - 1
 
     def least_rows(self, streams: int) -> int | None:
         """Rows that the next round of this many streams should reach whatever they cost; None: let prices decide."""

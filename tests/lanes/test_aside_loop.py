@@ -169,9 +169,9 @@ def cut_next_window(run: DraftedRun, rounds: int) -> None:
     planner, left = run.lanes._planner, [rounds]
     share = planner._share
 
-    def cut(chances: Any, fixed_rows: int) -> list[int]:
+    def cut(chances: Any, fixed_rows: int, drafted: bool) -> list[int]:
         left[0] -= 1
-        return [0] * len(chances) if left[0] >= 0 else share(chances, fixed_rows)
+        return [0] * len(chances) if left[0] >= 0 else share(chances, fixed_rows, drafted)
 
     planner._share = cut  # type: ignore[method-assign]
 

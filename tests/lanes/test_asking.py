@@ -10,16 +10,20 @@ import pytest
 
 from tests.lanes.drafted_harness import FLAT_MS, GRID_MS, DraftedRun, settings
 from tests.lanes.harness import Run, complete, drafter
-from tests.lanes.round_model import DEPTH, HOLD_MS, STEP_MS, Guess, Model
+from tests.lanes.round_model import DEPTH, HOLD_MS, STEP_MS, Crowd, Guess, Model
 from tests.stubs import ScriptedProposer, hashed, looping
 from tfjax.lanes.copy_drafts import CopyDrafts, copies_for
 from tfjax.lanes.stream import Request, Stream
+from tfjax.lanes.window import Result
+
+BEYOND_MS = 3.0
+"""What rounds take beyond their forward, where the case has a clock."""
 
 
 class Case:
     """Five streams: two that go on (one with drafts that never land), one forced, one that ends, one that is paused."""
 
-    def __init__(self, priced: bool, limited: bool, granted: bool) -> None:
+    def __init__(self, priced: bool, limited: bool, granted: bool, forced_in: int) -> None:
         table = {2: 30.0, 4: 31.0, 8: 33.0, **({} if granted else {16: 36.0, 32: 44.0})}
         hold_ms = {1: {1: HOLD_MS, 8: HOLD_MS}} if priced else {}
         self.limit = 12 if limited else 1 << 30
@@ -35,9 +39,12 @@ class Case:
             lands=lambda stream, position: stream.request.id != "wrong",
         )
         self.model = Model(table, priced)
-        self.guesses = {name: Guess() for name in ("right", "wrong", "forced", "ends", "paused")}
+        crowd = Crowd() if priced else None
+        self.guesses = {name: Guess(crowd) for name in ("right", "wrong", "forced", "ends", "paused")}
+        self.forced_in = forced_in
+        self.asked = False
         self.paused = False
-        lengths = {"ends": 9}
+        lengths = {"ends": 14}
         self.run.admit(
             *[
                 Request(name, (1, 2, 3), lengths.get(name, 80), sampling=hashed(place))
@@ -46,6 +53,8 @@ class Case:
         )
         memory = self.run.lanes._roster.memory
         memory.secure = self.secure  # type: ignore[method-assign]
+        if priced:
+            self.read, self.run.backend.read = self.run.backend.read, self.timed_read  # type: ignore[method-assign]
         self.run.lanes._start_waiting()
         for _ in self.guesses:
             self.run.lanes._fill_prompt()
@@ -54,7 +63,16 @@ class Case:
         self.run.streams["paused"].paused = self.paused
         return True
 
-    def live(self, names: Sequence[str] | None = None) -> dict[str, Guess]:
+    def timed_read(self, ticket: int) -> Sequence[Result]:
+        self.run.clock.advance_ms(self.model.forward_ms(self.rows) + BEYOND_MS)
+        return self.read(ticket)
+
+    @property
+    def rows(self) -> int:
+        """Of the last forward."""
+        return sum(window.rows for window in self.run.backend.forwards[-1])
+
+    def live(self) -> dict[str, Guess]:
         """Streams that a round or ask is for, in the order of their admission."""
         streams = self.run.streams
         return {
@@ -72,13 +90,14 @@ class Case:
     def step(self, number: int) -> None:
         """One round of the loop and one of the model, held against each other."""
         run, asked = self.run, len(self.run.drafter.holds)
-        if number == 2:
+        if number == self.forced_in:
             run.streams["forced"].forced.extend([41, 42])
             self.guesses["forced"].forced = 2
         self.paused = number in (3, 4)
         streams = run.streams
         streams["paused"].paused = self.paused
         expected = [asks] if (asks := self.model.ask(self.live(), self.room())) else []
+        asked_for = self.asked or bool(asks)
         planned = self.model.plan(self.live())
         before = {name: len(stream.context) for name, stream in streams.items()}
         run.lanes.round()
@@ -90,17 +109,24 @@ class Case:
             landed = min(count, emitted - (name != "ends" or streams[name].reason is None))
             guess.learn(count, 0 if guess.forced else landed)
             guess.forced, guess.waiting = len(streams[name].forced), None
+        round_ms = self.model.forward_ms(self.rows) + BEYOND_MS
+        self.model.sees(len(planned), self.rows, asked_for, round_ms)
         expected += [asks] if (asks := self.model.ask(self.live(), self.room())) else []
+        self.asked = bool(asks)
         assert run.drafter.holds[asked:] == expected
 
 
+@pytest.mark.parametrize("forced_in", [1, 2])
 @pytest.mark.parametrize("granted", [False, True])
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("priced", [False, True])
-def test_seven_rounds_of_a_mixed_company(priced: bool, limited: bool, granted: bool) -> None:
-    """`limited`: the drafter's context leaves less room than the depth wanted. `granted`: rows for fewer than asked."""
-    case = Case(priced, limited, granted)
-    for number in range(7):
+def test_eleven_rounds_of_a_mixed_company(priced: bool, limited: bool, granted: bool, forced_in: int) -> None:
+    """`limited`: the drafter's context leaves less room than the depth wanted. `granted`: rows for fewer than asked.
+
+    Where holds have prices the third round is to be plain; a round with forced tokens is none.
+    """
+    case = Case(priced, limited, granted, forced_in)
+    for number in range(11):
         case.step(number)
     counts = {name: stream.counts for name, stream in case.run.streams.items()}
     assert case.run.streams["ends"].reason == "length"
@@ -113,6 +139,8 @@ def test_seven_rounds_of_a_mixed_company(priced: bool, limited: bool, granted: b
         assert asked > verified + 8, "rows were short of what was asked for"
     if priced and not limited:
         assert verified > 20
+    drafted = [any(len(w.drafts) > w.forced for w in windows) for windows in case.run.backend.forwards]
+    assert drafted[:3] == [True, True, not priced]
 
 
 # Proposals of the host.

@@ -19,6 +19,7 @@ DEAR = {1: {1: 60.0, 8: 80.0}}
 def learned(stream: Stream, *chances: float) -> Stream:
     assert stream.drafting is not None
     stream.drafting.acceptance._chances = list(chances)
+    stream.drafting.acceptance._seen = [0] * len(chances)
     return stream
 
 

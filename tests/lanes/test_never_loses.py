@@ -7,6 +7,7 @@ host works for a while each round, which running ahead hides.
 from __future__ import annotations
 
 from functools import cache
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from tfjax.lanes.stream import Request
 WINDOW_MS = {2: 23.0, 4: 26.0, 8: 31.0, 16: 44.0, 32: 65.0}
 HOST_MS = 1.0
 TOKENS = 400
-LEAST = 0.98
+SALTS = (7, 8, 9)
+LEAST, LEAST_OF_EACH = 0.98, 0.97
 
 
 def hold_ms(streams: int, depth: int) -> float:
@@ -28,15 +30,15 @@ GRID_MS = {streams: {depth: hold_ms(streams, depth) for depth in (1, 2, 4, 8)} f
 
 
 @cache
-def decode_ms(kind: str, streams: int, lands: float, drafts: bool) -> float:
-    """Simulated milliseconds until the replies of all streams are whole."""
+def decode_ms(kind: str, streams: int, lands: float, salt: int, drafts: bool, batch: int = 32) -> float:
+    """Simulated milliseconds until the replies of all streams are whole. `salt` decides which drafts land."""
     options: dict[str, Any] = {"hold_ms": GRID_MS} if kind == "priced" else {"step_ms": 1.2}
     run = DraftedRun(
-        settings(context=600, pages=1200),
+        settings(context=600, pages=1200, batch_streams=batch),
         "by_place",
         target={"widths": tuple(WINDOW_MS), "window_ms": WINDOW_MS, "logprobs": False},
         takes_ms=hold_ms,
-        lands=lambda stream, position: hash((stream.lane, position, 7)) % 1000 < 1000 * lands,
+        lands=lambda stream, position: hash((stream.lane, position, salt)) % 1000 < 1000 * lands,
         **options,
     )
     asks = [
@@ -56,28 +58,26 @@ def short_sighted(seed: int) -> Any:
     return lambda context, prompt: hash((seed, len(context), context[-1])) % 49
 
 
-def speed(kind: str, streams: int, lands: float) -> float:
+def speed(kind: str, streams: int, lands: float, salt: int = SALTS[0], batch: int = 32) -> float:
     """How many times as fast as without drafts."""
-    return decode_ms(kind, streams, 0.0, drafts=False) / decode_ms(kind, streams, lands, drafts=True)
+    plain_ms = decode_ms(kind, streams, 0.0, SALTS[0], drafts=False, batch=batch)
+    return plain_ms / decode_ms(kind, streams, lands, salt, drafts=True, batch=batch)
 
 
-LOSES = pytest.mark.xfail(reason="eight streams that start together pay too much for learning that drafts do not land")
-CELLS = [
-    pytest.param(streams, lands, marks=[LOSES] if (streams, lands) in {(8, 0.3), (8, 0.5)} else [])
-    for streams in (1, 2, 4, 8)
-    for lands in (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
-]
-
-
-@pytest.mark.parametrize(("streams", "lands"), CELLS)
+@pytest.mark.parametrize("lands", [0.0, 0.1, 0.3, 0.5, 0.7, 0.9])
+@pytest.mark.parametrize("streams", [1, 2, 4, 8])
 def test_no_cell_loses_where_holds_have_prices(streams: int, lands: float) -> None:
-    assert speed("priced", streams, lands) >= LEAST
+    speeds = [speed("priced", streams, lands, salt) for salt in SALTS]
+    assert fmean(speeds) >= LEAST
+    assert min(speeds) >= LEAST_OF_EACH
 
 
 @pytest.mark.parametrize("lands", [0.0, 0.1, 0.3, 0.5, 0.7, 0.9])
 @pytest.mark.parametrize("streams", [1, 2])
 def test_no_cell_of_few_streams_loses_where_they_have_none(streams: int, lands: float) -> None:
-    assert speed("own depths", streams, lands) >= LEAST
+    speeds = [speed("own depths", streams, lands, salt) for salt in SALTS]
+    assert fmean(speeds) >= LEAST
+    assert min(speeds) >= LEAST_OF_EACH
 
 
 @pytest.mark.parametrize(
@@ -95,3 +95,8 @@ def test_no_cell_of_few_streams_loses_where_they_have_none(streams: int, lands: 
 )
 def test_drafts_that_land_pay(kind: str, streams: int, lands: float, least: float) -> None:
     assert speed(kind, streams, lands) >= least
+
+
+@pytest.mark.parametrize(("lands", "least"), [(0.0, LEAST), (0.9, 1.4)])
+def test_more_streams_than_a_round_takes(lands: float, least: float) -> None:
+    assert speed("priced", 5, lands, batch=2) >= least

@@ -77,9 +77,20 @@ def test_a_learning_round_takes_the_rows_that_it_measures() -> None:
 
 def test_a_plain_round_is_made_where_rows_could_not_be_learned_without() -> None:
     learning = Prices((2, 4, 8), {2: 30.0, 4: 30.0, 8: 30.0}, learn_rows=True)
-    for _ in range(7):
+    for _ in range(2):
+        assert plan([stream_of(offer=copy_of(1))], learning) == [[0, (0,), 0]]
         learning.observe(3, 1, 30.0, drafting=1, deepest=2)
-    assert plan([stream_of(chances=(0.9,))], learning) == [[0, (), 0]]
+    assert plan([stream_of(offer=copy_of(1))], learning) == [[0, (), 0]]
+
+
+def test_no_plain_round_is_made_of_one_that_the_drafter_worked_for() -> None:
+    """Where more streams live than a round takes, some always have drafts; thrown away they would teach nothing."""
+    learning = Prices((2, 4, 8), {2: 30.0, 4: 30.0, 8: 30.0}, {1: {1: 1.0}})
+    for _ in range(2):
+        learning.observe(4, 2, 30.0, drafting=1, deepest=2)
+    assert learning.wants_plain(2)
+    streams = [stream_of("a", offer=copy_of(1)), stream_of("b", chances=(0.9,))]
+    assert plan(streams, learning) == [[0, (0,), 0], [1, (), 0]]
 
 
 def test_turns_leave_the_drafts_of_the_others_waiting() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tfjax.lanes.holds import HoldGrid
 from tfjax.lanes.prices import Prices
 
 TABLE = {2: 30.0, 4: 39.0, 8: 47.0}
@@ -143,15 +144,15 @@ def test_drafts_that_came_without_a_hold_teach_rows_all_the_same() -> None:
 # One plain round for each number of streams.
 
 
-def test_the_eighth_round_goes_without_drafts_where_none_was_plain() -> None:
+def test_the_third_round_goes_without_drafts_where_none_was_plain() -> None:
     learned = prices(learn_rows=True)
     wanted, least = [], []
     for _ in range(9):
         wanted.append(learned.wants_plain(2))
         least.append(learned.least_rows(2))
         learned.observe(4, 2, 50.0, drafting=2, deepest=1)
-    assert wanted == [False] * 7 + [True] * 2
-    assert least == [4] * 7 + [None] * 2
+    assert wanted == [False] * 2 + [True] * 7
+    assert least == [4] * 2 + [None] * 7
     assert not learned.wants_plain(1)
     learned.observe(2, 2, 50.0)
     assert not learned.wants_plain(2)
@@ -165,11 +166,27 @@ def test_a_plain_round_in_time_is_enough() -> None:
     assert not learned.wants_plain(2)
 
 
-def test_no_round_is_made_plain_unless_rows_are_learned() -> None:
-    learned = prices(measure_width=True)
+@pytest.mark.parametrize(
+    ("learn_rows", "grid", "wanted"), [(False, {}, False), (True, {}, True), (False, GRID, True), (True, GRID, True)]
+)
+def test_a_round_is_made_plain_only_where_rows_are_learned_or_holds_have_prices(
+    learn_rows: bool, grid: HoldGrid, wanted: bool
+) -> None:
+    learned = Prices((2, 4, 8), TABLE, grid, learn_rows=learn_rows, measure_width=True)
     for _ in range(20):
         learned.observe(4, 2, 50.0, drafting=2, deepest=1)
+    assert learned.wants_plain(2) == wanted
+    learned.observe(2, 2, 50.0)
     assert not learned.wants_plain(2)
+
+
+def test_each_number_of_streams_has_a_plain_round_of_its_own() -> None:
+    learned = prices()
+    for streams in (2, 1, 2, 1):
+        assert not learned.wants_plain(streams)
+        learned.observe(4, streams, 50.0, drafting=streams, deepest=1)
+    learned.observe(2, 2, 50.0)
+    assert (learned.wants_plain(1), learned.wants_plain(2)) == (True, False)
 
 
 # Rounds that measure a width.
