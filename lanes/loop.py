@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tfjax.lanes.asking import Asking
@@ -51,7 +51,8 @@ class Lanes:
         self._widest = backend.widths[-1]
         self._room = Room(self._roster.memory, min(settings.draft_tokens, self._widest - 1))
         drafter = self._drafted.drafter if self._drafted else None
-        self._prices = Prices(backend.widths, backend.window_ms, drafter.hold_ms if drafter else {})
+        hold_ms = drafter.hold_ms if drafter else {}
+        self._prices = Prices(backend.widths, backend.window_ms, hold_ms, learn_rows=settings.learn_rows)
         self._proposer = proposer or partial(copies_for, settings.first_width, self._room.most_drafts)
         self._asking = Asking(self._prices, self._room, drafter, self._widest)
         self._planner = Planner(settings, self._prices, self._room, self._widest)
@@ -151,18 +152,18 @@ class Lanes:
 
     def _plan(self) -> list[Window]:
         self._secure_pages()
-        for stream, error in self._ask(()).items():
-            self._end(stream, "error", error)
-        live = self._roster.decoding
-        return self._planner.windows(live) if live else []
+        with self._contained(self._roster.decoding):
+            self._fail(self._ask(()))
+            live = self._roster.decoding
+            return self._planner.windows(live) if live else []
+        return []
 
     def _secure_pages(self) -> None:
         """Make sure of pages for the next round's rows; as a last resort the newest stream has to go."""
         running, memory = self._roster.running, self._roster.memory
         while running and not memory.secure(running):
-            self._end(
-                running[-1], "error", f"{memory.shortage(len(running))}; start with a lower --parallel or --context"
-            )
+            shortage = memory.shortage(len(running))
+            self._end(running[-1], "error", f"{shortage}; start with a lower --parallel or --context")
 
     def _ask(self, verified: Sequence[Outcome]) -> dict[Stream, str]:
         """Get drafts for the next windows of all streams that have none yet; returns whom the drafter failed, and how.
@@ -230,9 +231,7 @@ class Lanes:
             failed = self._commit(flight, outcomes)
             for outcome in outcomes:
                 self._tell(outcome)
-            for stream, error in failed.items():
-                if stream.reason is None:
-                    self._end(stream, "error", error)
+            self._fail(failed)
 
     def _commit(self, flight: Flight, outcomes: Sequence[Outcome]) -> dict[Stream, str]:
         """Ask for the next drafts, so that drafting and commit overlap, and commit; returns who cannot go on, and why.
@@ -275,13 +274,13 @@ class Lanes:
 
     def _contained(self, streams: Sequence[Stream]) -> Contained:
         """Whatever the block raises ends these streams, and no others."""
+        return Contained("a call for some streams", lambda error: self._fail(dict.fromkeys(streams, describe(error))))
 
-        def end_all(error: Exception) -> None:
-            for stream in streams:
-                if stream.reason is None:
-                    self._end(stream, "error", describe(error))
-
-        return Contained("a call for some streams", end_all)
+    def _fail(self, errors: Mapping[Stream, str]) -> None:
+        """End the streams among these that have not ended."""
+        for stream, error in errors.items():
+            if stream.reason is None:
+                self._end(stream, "error", error)
 
     def _end(self, stream: Stream, reason: str, error: str | None = None) -> None:
         """Drop what the stream has in flight, give back lane and pages, and say why."""

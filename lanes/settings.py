@@ -21,6 +21,8 @@ class Settings:
         draft_tokens: most drafts of one window; 0 turns drafts off.
         first_width: drafts of a first copy, and of any window while no width has been timed.
         prompt_pages: most pages that keep rows for later prompts while nobody holds them; 0 keeps none.
+        learn_rows: learn from the times of rounds what a row adds to the measured widths, and verify more drafts than
+            pay in some rounds to see it.
         run_ahead: queue a lone plain stream's next forward before its last token is read.
     """
 
@@ -35,10 +37,12 @@ class Settings:
     draft_tokens: int = 64
     first_width: int = 1
     prompt_pages: int = 0
+    learn_rows: bool = False
     run_ahead: bool = True
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(self.__slots__, 1) | {"context": 2, "draft_tokens": 0, "prompt_pages": 0, "run_ahead": 0}
+        may_be_zero = ("draft_tokens", "prompt_pages", "learn_rows", "run_ahead")
+        least = dict.fromkeys(self.__slots__, 1) | dict.fromkeys(may_be_zero, 0) | {"context": 2}
         for name, limit in least.items():
             if getattr(self, name) < limit:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {limit}")

@@ -584,6 +584,26 @@ def test_requests_without_drafts_open_no_proposer() -> None:
     assert opened == ["b"]
 
 
+@pytest.mark.parametrize("learn_rows", [False, True])
+def test_what_rows_add_is_learned_where_that_is_asked_for(learn_rows: bool) -> None:
+    """Forwards take half a millisecond more for each row than their widths did when they were timed."""
+
+    class SlowRows(ScriptedBackend):
+        def _queue_time(self, rows: int) -> float:
+            self.queue_ms(0.5 * (rows - 1))
+            return super()._queue_time(rows)
+
+    clock = FakeClock()
+    backend = SlowRows(pages=400, widths=tuple(CPU_MS), window_ms=CPU_MS, clock=clock)
+    run = Run(settings(learn_rows=learn_rows), drafter("mixed"), backend, clock)
+    asked = request(max_new=60)
+    run.admit(asked)
+    run.finish()
+    run.check_serial(asked)
+    prices = run.lanes._prices
+    assert prices.forward_ms(5, 1) == pytest.approx(prices.forward_ms(5) + 4 * 0.5 * learn_rows)
+
+
 def test_a_window_never_holds_more_drafts_than_asked() -> None:
     run = complete([request(max_new=60)], settings(first_width=16, draft_tokens=3), drafter("perfect"))
     assert max(len(drafts) for _, _, drafts in run.backend.draft_windows) == 3

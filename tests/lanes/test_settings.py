@@ -7,7 +7,7 @@ import pytest
 from tests.lanes.harness import settings
 from tfjax.lanes.settings import Settings
 
-LEAST = {"context": 2, "draft_tokens": 0, "prompt_pages": 0, "run_ahead": 0}
+LEAST = {"context": 2, "draft_tokens": 0, "prompt_pages": 0, "learn_rows": 0, "run_ahead": 0}
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
