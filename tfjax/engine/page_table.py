@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,12 +29,17 @@ class PageTable:
         self._pages[lane] = 0
         self._known[lane] = []
 
-    def sync(self, stream: Stream) -> None:
-        """Copy the stream's pages into the table if they changed. Page 0 is scratch, so the loop's ids move by one."""
+    def sync(self, stream: Stream) -> int:
+        """Copy the stream's pages into the table if they changed. Page 0 is scratch, so the loop's ids move by one.
+
+        Returns how many of its pages, from the first on, are those that the lane had at the last call.
+        """
         lane = stream.lane
-        if stream.pages == self._known[lane]:
-            return
+        known = self._known[lane]
+        if stream.pages == known:
+            return len(known)
         self._known[lane] = list(stream.pages)
         self._pages[lane] = 0
         self._pages[lane, : len(stream.pages)] = np.add(stream.pages, 1)
         self.on_device = jnp.array(self._pages)  # a copy: the host goes on writing
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known, stream.pages, strict=False)))

@@ -136,6 +136,10 @@ class Pair:
             found = self.draft([streams[i] for i in asked], [depths[i] for i in asked])
             for i, tokens in zip(asked, found, strict=True):
                 drafts[i] = tokens
+        self.verify(streams, drafts, keep=keep)
+
+    def verify(self, streams: Sequence[Stream], drafts: Sequence[tuple[int, ...]], *, keep: int | None = None) -> None:
+        """The second half of a round: what the target makes of the drafts."""
         shown = [
             Window(stream, len(stream.context) - 1, stream.context[-1], tokens)
             for stream, tokens in zip(streams, drafts, strict=True)

@@ -273,6 +273,23 @@ def test_drafts_stay_within_the_streams_pages(target: TargetBackend, perfect: Sm
     pair.end([stream])
 
 
+def test_rows_in_a_page_that_was_given_back_are_computed_again(target: TargetBackend, perfect: SmallModel) -> None:
+    """The drafter writes the pending token's row before the target does, here as the first of a page."""
+    prompt = tuple(np.random.default_rng(9).integers(0, TINY.vocab, PAGE_ROWS).tolist())
+    stream = stream_on(0, prompt, memory=MEMORY, pages=[5, 6, 8])
+    pair = started(target, perfect, [stream])
+    drafts = pair.draft([stream], [4])
+    stream.pages[1:] = [7]
+    pair.verify([stream], drafts)
+    assert perfect._lanes[0].known == PAGE_ROWS + 4
+    pair.round([stream], [4])
+    assert pair.landed == {"lane0": [4, 4]}
+    known = perfect._lanes[0].known
+    rows = zip(cached_rows(perfect.state, stream, known), cached_rows(target.state, stream, known), strict=True)
+    assert all((bits(own) == bits(targets)).all() for own, targets in rows)
+    pair.end([stream])
+
+
 def test_a_stream_at_its_end_is_not_drafted_further_because_another_is(
     target: TargetBackend, perfect: SmallModel
 ) -> None:

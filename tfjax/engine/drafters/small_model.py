@@ -151,7 +151,11 @@ class SmallModel:
     # Rows
 
     def _absorb_rows(self, lane: DraftLane, stop: int) -> None:
-        """Compute the rows that are missing before position `stop`, as far as the drafter's context goes."""
+        """Compute the rows that are missing before position `stop`, as far as the drafter's context goes.
+
+        When pages are short a stream may lose one in which the drafter was ahead of the target, and get another.
+        """
+        lane.known = min(lane.known, self._pages.sync(lane.stream) * PAGE_ROWS)
         stop = min(stop, self.context)
         while lane.known < stop:
             bucket = self.plan.absorb_bucket(stop - lane.known)
@@ -170,7 +174,6 @@ class SmallModel:
         token, buffer = np.zeros(rows, np.int32), RowsBuffer(rows)
         row = 0
         for lane, run in zip(lanes, runs, strict=True):
-            self._pages.sync(lane.stream)
             token[row : row + run.rows] = lane.stream.context[run.position : run.position + run.rows]
             row += run.rows
         lay_out(buffer, runs, tile_rows=tile_rows, scratch_lane=self.memory.lanes)
