@@ -11,12 +11,12 @@ from tfjax.bench.environment import check_writable, client_facts, prompts_sha256
 from tfjax.terminal import CommandError
 
 SETTINGS = {
-    "model": "/home/somebody/models/tiny",
-    "drafter": "/home/somebody/small",
+    "model": "/srv/somebody/models/tiny",
+    "drafter": "/srv/somebody/small",
     "host": "10.1.2.3",
     "port": 8080,
     "api_key": ["***"],
-    "api_key_file": "/home/somebody/keys",
+    "api_key_file": "/srv/somebody/keys",
     "allowed_host": ["box.example"],
     "cors_origin": [],
     "parallel": 4,

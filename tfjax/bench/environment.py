@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import resources
@@ -16,6 +15,7 @@ from typing import Any
 
 from tfjax import __version__
 from tfjax.bench.client import ServerFacts
+from tfjax.bench.text import say
 from tfjax.terminal import CommandError
 
 PACKAGES = ("jax", "jaxlib", "flax", "httpx2", "uvicorn")
@@ -81,7 +81,7 @@ def write_text(file: Path, text: str) -> None:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise CommandError(f"{file} cannot be written ({error.strerror}); give another file") from None
-    print(f"tfjax: {file} written", file=sys.stderr)
+    say(f"{file} written")
 
 
 def check_writable(files: Sequence[Path | None]) -> None:
