@@ -4,354 +4,50 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from typing import Any
 
+from tests.scripted_backend import (
+    BackendFailureError,
+    BrokenContractError,
+    FakeClock,
+    ScriptedBackend,
+    require,
+)
+from tests.scripts import (
+    EOS,
+    VOCAB,
+    Script,
+    hashed,
+    listed,
+    logprob_of,
+    looping,
+    penalised,
+    serial,
+    teasing,
+)
 from tfjax.lanes.proposer import NOTHING, Proposal
 from tfjax.lanes.stream import Request, Stream
-from tfjax.lanes.window import Result, Window
 
-VOCAB = 50
-EOS = 49
-
-Script = Callable[[Sequence[int], int], int]
-"""(context, prompt length) -> the next token. A pure function, so that one context always has one continuation."""
-
-
-# Scripts.
-
-
-def hashed(seed: int = 0, vocab: int = VOCAB - 1) -> Script:
-    """A token that depends on every token before it: any wrong row in the cache changes it."""
-    return lambda context, prompt: hash((seed, *context)) % vocab
-
-
-def listed(tokens: Sequence[int], seed: int = 0) -> Script:
-    """The given tokens, then hashed ones. A context that left the list is hashed too, so that a wrong row shows."""
-    after = hashed(seed)
-
-    def script(context: Sequence[int], prompt: int) -> int:
-        done = len(context) - prompt
-        on_list = done < len(tokens) and tuple(context[prompt:]) == tuple(tokens[:done])
-        return tokens[done] if on_list else after(context, prompt)
-
-    return script
-
-
-def looping(period: int, seed: int = 0, slip: int = 0) -> Script:
-    """Repeats the tokens `period` back; every `slip`-th place (where given) is hashed instead."""
-    fresh = hashed(seed)
-
-    def script(context: Sequence[int], prompt: int) -> int:
-        if len(context) < period or (slip and hash((seed, *context[-8:])) % slip == 0):
-            return fresh(context, prompt)
-        return context[-period]
-
-    return script
-
-
-def teasing(length: int, seed: int = 0) -> Script:
-    """Repeats a phrase of this length, each time followed by one hashed token: what followed it before is no guide."""
-    fresh = hashed(seed)
-
-    def script(context: Sequence[int], prompt: int) -> int:
-        place = (len(context) - prompt) % (length + 1)
-        return place if place < length else fresh(context, prompt)
-
-    return script
-
-
-def penalised(script: Script, limit: int = 2, min_tokens: int = 0) -> Script:
-    """A target with history: a token drawn `limit` times moves on to the next id; EOS is banned before `min_tokens`."""
-
-    def next_token(context: Sequence[int], prompt: int) -> int:
-        seen = Counter(context[prompt:])
-        token = script(context, prompt)
-        while seen[token] >= limit or (token == EOS and len(context) - prompt < min_tokens):
-            token = (token + 1) % VOCAB
-            if seen.total() >= limit * (VOCAB - 1):
-                break
-        return token
-
-    return next_token
-
-
-def serial(request: Request, context_limit: int = 1 << 30) -> tuple[list[int], str, list[Any]]:
-    """Tokens, finish reason and logprobs of a request by the plainest loop there is. The oracle of all lane tests."""
-    context = list(request.prompt)
-    tokens: list[int] = []
-    while True:
-        token = request.sampling(context, len(request.prompt))
-        tokens.append(token)
-        context.append(token)
-        reason = None
-        if token in request.stop_ids or (request.check is not None and request.check(token)):
-            reason = "stop"
-        elif len(tokens) == request.max_new or len(context) == context_limit:
-            reason = "length"
-        if reason:
-            return (
-                tokens,
-                reason,
-                [logprob_of(context[:end]) for end in range(len(request.prompt) + 1, len(context) + 1)],
-            )
-
-
-def logprob_of(context: Sequence[int]) -> tuple[int, int]:
-    """What the scripted backend reports for the last token: it depends on all that the row saw."""
-    return context[-1], hash(tuple(context))
-
-
-# Time.
-
-
-class FakeClock:
-    """Seconds that pass only when told."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def advance_ms(self, ms: float) -> None:
-        self.now_s += ms / 1000
-
-
-# The target.
-
-
-class BackendFailureError(RuntimeError):
-    """What a scripted backend raises where it was told to fail."""
-
-
-class BrokenContractError(BaseException):
-    """The loop called a stub as it must not. No Exception, so that the loop cannot contain it."""
-
-
-def require(true: bool, otherwise: str) -> None:
-    if not true:
-        raise BrokenContractError(otherwise)
-
-
-@dataclass(slots=True)
-class Lane:
-    """A lane of the scripted backend: committed length, windows that wait for their commit, the last draw."""
-
-    stream: Stream
-    committed: int = 0
-    uncommitted: list[Window] = field(default_factory=list)
-    last_draw: int | None = None
-    first: Result | None = None
-
-
-class ScriptedBackend:
-    """A target that reads its whole context from cache pages before each draw, and checks how it is called.
-
-    Rows are written to the page and place of their position; a draw sees exactly what lies there. So a row that is
-    stale, not rolled back, or another lane's changes what is drawn, as it would in a real model. The stream's
-    `request.sampling` is its script.
-
-    `fail_at` maps a method's name to the numbers of its calls (from 1) that raise; `not_finite` maps a request's id to
-    the position from which its numbers are not finite. With a clock, the device works through its queue at `window_ms`
-    of each forward's width, and whoever reads waits for it. With `held_on_target` held drafts are taken from the
-    drafter on the device, by the hook `held_drafts` that it sets.
-    """
-
-    def __init__(
-        self,
-        *,
-        pages: int = 64,
-        page_rows: int = 4,
-        lanes: int = 32,
-        widths: Sequence[int] = (2, 4, 8, 16, 32, 64),
-        window_ms: Mapping[int, float] | None = None,
-        chunk_rows: Sequence[int] = (4, 16),
-        clock: FakeClock | None = None,
-        fail_at: Mapping[str, set[int]] | None = None,
-        not_finite: Mapping[str, int] | None = None,
-        logprobs: bool = True,
-        held_on_target: bool = False,
-    ) -> None:
-        self.widths = widths
-        self.window_ms: Mapping[int, float] = window_ms or {}
-        self.chunk_rows = chunk_rows
-        self.page_rows = page_rows
-        self.cells = [[-1] * page_rows for _ in range(pages)]
-        self.lanes: dict[int, Lane] = {}
-        self.most_lanes = lanes
-        self.clock = clock
-        self.fail_at = fail_at or {}
-        self.not_finite = not_finite or {}
-        self.logprobs = logprobs
-        self.held_on_target = held_on_target
-        self.held_drafts: Callable[[Window], tuple[int, ...]] | None = None
-        self.broken: Exception | None = None
-        self.failed = False
-        self.calls: Counter[str] = Counter()
-        self.forwards: list[tuple[Window, ...]] = []
-        self.chunks: list[tuple[str, int, int]] = []
-        self._unread: dict[int, tuple[list[Result], float]] = {}
-        self._device_free_s = 0.0
-
-    # The protocol.
-
-    def prefill_begin(self, stream: Stream) -> None:
-        self._call("prefill_begin")
-        require(0 <= stream.lane < self.most_lanes, "lane outside the backend")
-        require(stream.lane not in self.lanes, "lane taken twice")
-        require(stream.cache_length < len(stream.request.prompt), "no prompt row left to compute")
-        require(stream.cache_length % self.page_rows == 0, "a reused prefix ends within a page")
-        self.lanes[stream.lane] = Lane(stream, committed=stream.cache_length)
-
-    def prefill_step(self, stream: Stream, start: int, stop: int) -> None:
-        self._call("prefill_step")
-        lane = self._lane(stream)
-        require(lane.committed == start < stop <= len(stream.request.prompt), "chunk out of order")
-        require(stop - start <= self.chunk_rows[-1], "chunk too long")
-        self.chunks.append((stream.request.id, start, stop))
-        self._write(stream, start, stream.request.prompt[start:stop])
-        lane.committed = stop
-        if stop == len(stream.request.prompt):
-            lane.first = self._draw(stream, stop - 1, 1)
-        self._queue_time(stop - start)
-
-    def first(self, stream: Stream) -> Result:
-        self._call("first")
-        lane = self._lane(stream)
-        if lane.first is None:
-            raise BrokenContractError("prompt not whole")
-        self.wait_until(self._device_free_s)
-        lane.last_draw = lane.first.draws[0]
-        return lane.first
-
-    def verify(self, windows: Sequence[Window]) -> int:
-        self._call("verify")
-        self._check_forward(windows)
-        results = []
-        for window in windows:
-            lane = self._lane(window.stream)
-            pending = lane.last_draw if window.pending is None else window.pending
-            if pending is None:
-                raise BrokenContractError("pending token on no device")
-            held = self.held_drafts(window) if window.held and self.held_drafts is not None else ()
-            self._write(window.stream, window.position, (pending, *window.drafts, *held))
-            result = replace(self._draw(window.stream, window.position, window.rows), drafts=held)
-            lane.last_draw = result.draws[-1] if window.rows == 1 else None
-            lane.uncommitted.append(window)
-            results.append(result)
-        self.forwards.append(tuple(windows))
-        ticket = len(self.forwards)
-        self._unread[ticket] = results, self._queue_time(sum(window.rows for window in windows))
-        return ticket
-
-    def read(self, ticket: int) -> Sequence[Result]:
-        self._call("read")
-        results, ready_s = self._unread.pop(ticket)
-        self.wait_until(ready_s)
-        return results
-
-    def keep(self, windows: Sequence[Window], kept: Sequence[int]) -> None:
-        self._call("keep")
-        for window, count in zip(windows, kept, strict=True):
-            lane = self._lane(window.stream)
-            require(bool(lane.uncommitted), "kept a window that was not verified")
-            require(lane.uncommitted.pop(0) is window, "kept another window than verified")
-            require(0 <= count <= window.rows, "kept more rows than verified")
-            require(window.position == lane.committed, "kept rows out of order")
-            lane.committed += count
-
-    def release(self, stream: Stream) -> None:
-        self._call("release")
-        if stream.lane in self.lanes and self.lanes[stream.lane].stream is stream:
-            uncommitted = self.lanes.pop(stream.lane).uncommitted
-            require(self.failed or not uncommitted, "a verified window was neither kept nor dropped")
-
-    # What tests look at.
-
-    def state_probe(self, stream: Stream) -> tuple[int, ...]:
-        """The tokens that the cache holds as committed for a stream."""
-        return self._read_back(stream, self._lane(stream).committed)
-
-    @property
-    def draft_windows(self) -> list[tuple[str, int, tuple[int, ...]]]:
-        """(request id, position, drafts) of every window with drafts, in order."""
-        return [(w.stream.request.id, w.position, w.drafts) for windows in self.forwards for w in windows if w.drafts]
-
-    # How it works.
-
-    def _call(self, name: str) -> None:
-        self.calls[name] += 1
-        if self.calls[name] in self.fail_at.get(name, ()):
-            self.failed = True
-            raise BackendFailureError(f"{name} call {self.calls[name]}")
-
-    def _lane(self, stream: Stream) -> Lane:
-        require(stream.lane in self.lanes, "lane used before it was taken")
-        require(self.lanes[stream.lane].stream is stream, "lane used by a stream that does not hold it")
-        return self.lanes[stream.lane]
-
-    def _check_forward(self, windows: Sequence[Window]) -> None:
-        require(bool(windows), "empty forward")
-        require(sum(window.rows for window in windows) <= self.widths[-1], "wider than the widest forward")
-        streams = [window.stream for window in windows]
-        require(len(set(streams)) == len(streams), "a stream twice in one forward")
-        for window in windows:
-            lane = self._lane(window.stream)
-            require(not lane.uncommitted, "next window before the last one was committed")
-            require(window.position == lane.committed, "window at another position than the cache's end")
-            require(
-                all(0 <= token < VOCAB for token in window.drafts), "an id outside the vocabulary reached the device"
-            )
-            require(window.forced <= len(window.drafts), "more forced rows than rows")
-            require(self.held_on_target or not window.held, "held drafts, and the target cannot take them")
-        self._check_pages()
-
-    def _check_pages(self) -> None:
-        """A page is held by one lane, or, once its rows are committed, by lanes that share a prefix: in one place."""
-        held: dict[int, tuple[int, bool]] = {}
-        for lane in self.lanes.values():
-            for place, page in enumerate(lane.stream.pages):
-                here = place, (place + 1) * self.page_rows <= lane.committed
-                require(held.setdefault(page, here) == here and (here[1] or held[page] is here), "a page held twice")
-
-    def _write(self, stream: Stream, position: int, tokens: Sequence[int]) -> None:
-        require(position + len(tokens) <= len(stream.pages) * self.page_rows, "row without a page")
-        for place, token in enumerate(tokens, start=position):
-            self.cells[stream.pages[place // self.page_rows]][place % self.page_rows] = token
-
-    def _read_back(self, stream: Stream, length: int) -> tuple[int, ...]:
-        tokens: list[int] = []
-        for page in stream.pages[: -(-length // self.page_rows)]:
-            tokens += self.cells[page]
-        return tuple(tokens[:length])
-
-    def _draw(self, stream: Stream, position: int, rows: int) -> Result:
-        seen = self._read_back(stream, position + rows)
-        prompt = len(stream.request.prompt)
-        draws = [stream.request.sampling(seen[:end], prompt) for end in range(position + 1, position + rows + 1)]
-        if position >= self.not_finite.get(stream.request.id, position + 1):
-            return Result(draws, error="numbers are not finite")
-        if not self.logprobs:
-            return Result(draws)
-        return Result(draws, [logprob_of((*seen[: position + 1 + row], draw)) for row, draw in enumerate(draws)])
-
-    def _queue_time(self, rows: int) -> float:
-        """When the device will be done with a forward of so many rows that is queued now."""
-        width = next((width for width in self.widths if width >= rows), self.widths[-1])
-        return self.queue_ms(self.window_ms.get(width, 0.0))
-
-    def queue_ms(self, ms: float) -> float:
-        """When the device will be done with work of this length that is queued now."""
-        if self.clock is not None:
-            self._device_free_s = max(self.clock(), self._device_free_s) + ms / 1000
-        return self._device_free_s
-
-    def wait_until(self, ready_s: float) -> None:
-        if self.clock is not None:
-            self.clock.now_s = max(self.clock.now_s, ready_s)
-
+__all__ = [
+    "EOS",
+    "VOCAB",
+    "BackendFailureError",
+    "BrokenContractError",
+    "FakeClock",
+    "Recorder",
+    "Script",
+    "ScriptedBackend",
+    "ScriptedProposer",
+    "hashed",
+    "listed",
+    "logprob_of",
+    "looping",
+    "penalised",
+    "require",
+    "serial",
+    "teasing",
+]
 
 # Drafters.
 
