@@ -91,8 +91,9 @@ class TableDrafts:
     """Proposes chains of frequent continuations of one stream's last tokens.
 
     Every guess is judged by the token that came in its place, whether or not it was offered or verified; chances are
-    scaled by how guesses fared in this stream, those on real text and those on a guess apart. After offers that were worth FAILED_CHANCES_BEFORE_SILENCE landings
-    together and of which nothing landed, the next SILENT_ASKS asks get no answer.
+    scaled by how guesses fared in this stream, those on real text and those on a guess apart. After offers that were
+    worth FAILED_CHANCES_BEFORE_SILENCE landings together and of which nothing landed, the next SILENT_ASKS asks get no
+    answer.
     """
 
     def __init__(self, table: Table, most_drafts: int = MOST_DRAFTS) -> None:
