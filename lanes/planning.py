@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfjax.lanes.allocation import share_rows
+from tfjax.lanes.holds import pays
 from tfjax.lanes.joint_depths import is_held, waiting
 from tfjax.lanes.prices import Prices
 from tfjax.lanes.room import Room
@@ -42,7 +43,8 @@ class Planner:
     def _share(self, chances: Sequence[Sequence[float]], fixed_rows: int, drafted: bool) -> list[int]:
         """How many of its drafts each stream may verify. What it cost to make them is spent, so it counts no more.
 
-        A round that the drafter worked for (`drafted`) would be no measure of a plain one, so it is not made plain.
+        A round that the drafter worked for (`drafted`) would be no measure of a plain one, so it is not made plain;
+        that it pays was seen to before. Offers of the host have to beat plain by the same margin.
         """
         streams = len(chances)
         if not self._prices.known:
@@ -51,13 +53,19 @@ class Planner:
         if not drafted and self._prices.wants_plain(streams):
             return [0] * streams
         price_ms = self._prices.of_round(streams)
-        return share_rows(
+        least_rows = self._prices.least_rows(streams) or 0
+        granted = share_rows(
             chances,
             fixed_rows,
             self._most_rows,
             lambda rows, drafting, deepest: price_ms(rows, 0, 0),
-            least_rows=self._prices.least_rows(streams) or 0,
+            least_rows=least_rows,
         )
+        if drafted or least_rows:
+            return granted
+        tokens = streams + sum(sum(chain[:count]) for chain, count in zip(chances, granted, strict=True))
+        drafted_ms, plain_ms = price_ms(fixed_rows + sum(granted), 0, 0), price_ms(fixed_rows, 0, 0)
+        return granted if pays(tokens, drafted_ms, streams, plain_ms) else [0] * streams
 
 
 def _window(stream: Stream, forced: tuple[int, ...], count: int) -> Window:

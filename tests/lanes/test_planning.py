@@ -8,6 +8,7 @@ from tests.lanes.company import copy_of, prices_of, room_of, stream_of
 from tests.lanes.harness import settings
 from tfjax.lanes.planning import Planner
 from tfjax.lanes.prices import Prices
+from tfjax.lanes.proposer import Proposal
 from tfjax.lanes.stream import Stream
 
 FLAT_MS = {2: 30.0, 4: 30.5, 8: 31.0, 16: 31.5, 32: 32.0}
@@ -47,6 +48,14 @@ def test_what_it_cost_to_make_drafts_is_spent() -> None:
     """Drafts that would not be worth their hold are verified all the same, once they are there."""
     dear = prices_of(FLAT_MS, hold_ms={1: {1: 500.0, 8: 4000.0}})
     assert plan([stream_of(chances=(0.9, 0.8))], dear) == [[2, (), 0]]
+
+
+@pytest.mark.parametrize(("chance", "granted"), [(0.36, (7,)), (0.35, ())])
+def test_offers_of_the_host_have_to_beat_plain_by_5_percent(chance: float, granted: tuple[int, ...]) -> None:
+    """Two rows more take 31 ms where plain ones take 24: 2.58 tokens would be just as fast, 2.71 are 5 % more."""
+    prices = prices_of({2: 23.0, 4: 30.0, 8: 90.0, 16: 300.0, 32: 900.0}, overhead_ms=1.0)
+    streams = [stream_of(offer=Proposal((7,), (chance,))) for _ in range(2)]
+    assert [drafts for _, drafts, _ in plan(streams, prices)] == [granted, granted]
 
 
 def test_rows_are_shared_best_first_and_only_where_they_pay() -> None:
