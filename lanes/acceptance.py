@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
 
@@ -28,10 +29,10 @@ class Usual:
 
     def observe(self, drafted: int, accepted: int) -> None:
         """Learn from one window of any stream."""
-        for place in range(min(drafted, accepted + 1)):
-            if place == len(self._chances):
-                self._chances.append(_prior(place + 1))
-            self._chances[place] = _moved(self._chances[place], place < accepted, STEADY_RATE)
+        verified = min(drafted, accepted + 1)
+        while len(self._chances) < verified:
+            self._chances.append(_prior(len(self._chances) + 1))
+        _learn(self._chances, drafted, accepted, [STEADY_RATE] * verified)
 
 
 class Acceptance:
@@ -65,22 +66,21 @@ class Acceptance:
 
     def observe(self, drafted: int, accepted: int) -> None:
         """Learn from a window whose first `accepted` of `drafted` drafts landed; those past the miss say nothing."""
-        seen = min(drafted, accepted + 1)
-        self._know(seen)
-        for place in range(seen):
-            self._chances[place] = _moved(self._chances[place], place < accepted, self._rate(place))
-            self._seen[place] += 1
-        if self._usual is not None:
-            self._usual.observe(drafted, accepted)
+        verified = min(drafted, accepted + 1)
+        self._know(verified)
+        if self._usual is None:
+            _learn(self._chances, drafted, accepted, [RATE] * verified)
+            return
+        seen = self._seen[:verified]
+        _learn(self._chances, drafted, accepted, [max(STEADY_RATE, 1 / (FIRST_WEIGHT + count)) for count in seen])
+        self._seen[:verified] = [count + 1 for count in seen]
+        self._usual.observe(drafted, accepted)
 
     def restore(self, kept: int) -> None:
         """Trust the first `kept` depths at least as much as before anything was learned."""
         self._know(kept)
         for place in range(kept):
             self._chances[place] = max(self._chances[place], _prior(place + 1))
-
-    def _rate(self, place: int) -> float:
-        return RATE if self._usual is None else max(STEADY_RATE, 1 / (FIRST_WEIGHT + self._seen[place]))
 
     def _first(self, depth: int) -> float:
         return _prior(depth) if self._usual is None else self._usual.chance(depth)
@@ -92,8 +92,12 @@ class Acceptance:
             self._seen.append(0)
 
 
-def _moved(chance: float, landed: bool, rate: float) -> float:
-    return max(FLOOR, chance + rate * (landed - chance))
+def _learn(chances: list[float], drafted: int, accepted: int, rates: Sequence[float]) -> None:
+    """Move the chances of a window's verified depths, a rate each: up where the draft landed, down where it missed."""
+    moved = [chance + rate * (1 - chance) for chance, rate in zip(chances, rates, strict=False)]
+    if accepted < drafted:
+        moved[accepted] = max(FLOOR, chances[accepted] * (1 - rates[accepted]))
+    chances[: len(moved)] = moved
 
 
 def _prior(depth: int) -> float:

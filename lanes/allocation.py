@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import accumulate
 from math import inf
 
@@ -15,6 +15,8 @@ def share_rows(
     *,
     least_rows: int = 0,
     held: Sequence[bool] | None = None,
+    steps: Container[int] | None = None,
+    margin: float = 1.0,
 ) -> list[int]:
     """Drafts granted to each stream: the total width with the most expected tokens per millisecond.
 
@@ -28,29 +30,38 @@ def share_rows(
         price_ms: time of a round by its rows, the streams that have a held draft in it, and the most of one stream.
         least_rows: a round that measures its rows takes at least this many, or every draft there is.
         held: per stream, whether a drafter makes its drafts, which costs a hold; left out, all are such.
+        steps: the only rows after which a forward gets dearer, so that the widths between need no look; left out, any.
+        margin: how many times the tokens per millisecond of no drafts at all the best width must have; 1 asks nothing.
     """
     nodes = sorted(
         (-chance, place, stream)
         for stream, chain in enumerate(chances)
         for place, chance in enumerate(accumulate(chain, min), start=1)
+        if chance > 0 or least_rows
     )
     del nodes[max(0, most_rows - fixed_rows) :]
-    worth, drafting, deepest = float(len(chances)), 0, 0
-    best_rate, best_count = -inf, len(nodes)
-    if fixed_rows >= least_rows:
-        best_rate, best_count = worth / price_ms(fixed_rows, 0, 0), 0
-    for count, (minus_chance, place, stream) in enumerate(nodes, start=1):
-        worth -= minus_chance
-        if held is None or held[stream]:
+    tokens, rows, drafting, deepest = float(len(chances)), fixed_rows, 0, 0
+    best_rate, best_rows = -inf, fixed_rows + len(nodes)
+    for minus_chance, place, stream in (*nodes, _END):
+        costs_hold = stream >= 0 and (held is None or held[stream])
+        dearer = steps is None or rows in steps or stream < 0 or (costs_hold and (place == 1 or place > deepest))
+        if dearer and rows >= least_rows:
+            rate = tokens / price_ms(rows, drafting, deepest)
+            if rate > best_rate:
+                best_rate, best_rows = rate, rows
+        tokens -= minus_chance
+        rows += 1
+        if costs_hold:
             drafting += place == 1
             if place > deepest:
                 deepest = place
-        if fixed_rows + count < least_rows:
-            continue
-        rate = worth / price_ms(fixed_rows + count, drafting, deepest)
-        if rate > best_rate:
-            best_rate, best_count = rate, count
     granted = [0] * len(chances)
-    for _, _, stream in nodes[:best_count]:
+    if margin > 1 and best_rate < margin * len(chances) / price_ms(fixed_rows, 0, 0):
+        return granted
+    for _, _, stream in nodes[: best_rows - fixed_rows]:
         granted[stream] += 1
     return granted
+
+
+_END = (0.0, 0, -1)
+"""After the last draft, so that the widest round is looked at too."""

@@ -73,28 +73,24 @@ class Asking:
             return False
         return not stream.drafting.stand.silent()
 
-    def observe(self, outcome: Outcome, streams: int, kept: int, round_ms: float | None) -> None:
+    def observe(self, outcome: Outcome, drafting: Drafting, kept: Sequence[int], round_ms: float | None) -> None:
         """Learn from one verified window of a round.
 
         Args:
             outcome: what became of the window.
-            streams: of the round.
-            kept: rows that the round kept, of all its windows.
+            drafting: how its stream stands.
+            kept: rows that the round kept of each of its windows.
             round_ms: its time; None where that says nothing.
         """
-        stream = outcome.window.stream
-        drafting, stream.offer = stream.drafting, None
-        if drafting is None:
-            return
         held = outcome.window.held
         drafting.observe(held, outcome.accepted, round_ms)
         if not held:
             drafting.stand.plain_round(drafting.asked)
         elif drafting.stand.probing and self._prices.known:
-            self._settle_probe(drafting, outcome, streams, kept, round_ms)
+            self._settle_probe(drafting, outcome, len(kept), sum(kept), round_ms)
         drafting.chances, drafting.asked = (), False
-        stream.counts.stood_aside_rounds = drafting.stand.total_aside_rounds
-        stream.counts.probes = drafting.stand.probes
+        counts = outcome.window.stream.counts
+        counts.stood_aside_rounds, counts.probes = drafting.stand.total_aside_rounds, drafting.stand.probes
 
     def _settle_probe(
         self, drafting: Drafting, outcome: Outcome, streams: int, kept: int, round_ms: float | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 
 log = logging.getLogger(__name__)
@@ -30,3 +30,21 @@ class Contained:
         if self._then is not None:
             self._then(error)
         return True
+
+
+def for_each[Item](
+    items: Iterable[Item], act: Callable[[Item], None], what: str, failed: Callable[[Item, Exception], None]
+) -> None:
+    """Act on every item. What that raises is a failure of `what`, and of this one item: the others have their turn."""
+    rest, ended = iter(items), False
+    turn: list[Item] = []
+
+    def fail(error: Exception) -> None:
+        failed(turn[0], error)
+
+    while not ended:
+        with Contained(what, fail):
+            for item in rest:
+                turn[:] = [item]
+                act(item)
+            ended = True

@@ -12,12 +12,12 @@ def cut(stream: Stream, tokens: Sequence[int]) -> tuple[int, str | None]:
 
     The earliest of stop id, host check and length cuts; at one token they rank in this order.
     """
-    request = stream.request
+    left, stop_ids, check = stream.left, stream.request.stop_ids, stream.request.check
     for count, token in enumerate(tokens, start=1):
-        if token in request.stop_ids:
+        if token in stop_ids:
             return count, "stop"
-        if request.check is not None and request.check(token):
+        if check is not None and check(token):
             return count, "stop"
-        if count == stream.left:
+        if count == left:
             return count, "length"
     return len(tokens), None

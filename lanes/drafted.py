@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from tfjax.lanes.backend import Backend
-from tfjax.lanes.containment import Contained
+from tfjax.lanes.containment import Contained, for_each
 from tfjax.lanes.drafter import Ask, Drafter
 from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Result, Window
@@ -71,6 +71,7 @@ class Drafted:
         self._vocab_size = vocab_size
         self._holds: dict[Stream, Hold] = {}
         self._uncommitted: dict[Stream, list[tuple[Window, Window]]] = {}
+        self._filled: dict[Stream, Window] = {}
         self._failed: dict[Stream, Exception] = {}
 
     # What the target is.
@@ -118,27 +119,35 @@ class Drafted:
         Called before the round is committed, so that drafting and roll-back overlap. Returns the streams for which
         the drafter failed since the last call; whatever was queued for the others stands.
         """
-        for window, count in zip(windows, kept, strict=True):
-            if window.stream.request.drafts:
-                with self._contained([window.stream]):
-                    self.drafter.absorb(window, count)
+        drafted = [pair for pair in zip(windows, kept, strict=True) if pair[0].stream.request.drafts]
+        for_each(drafted, self._absorb, "the drafter", lambda pair, error: self._fail(pair[0].stream, error))
         self._hold([ask for ask in asks if ask.stream not in self._failed])
         failed, self._failed = self._failed, {}
         return failed
 
     def _hold(self, asks: Sequence[Ask]) -> None:
         """Queue one dispatch for the asks that the drafter can serve; the others get fillers."""
-        able = []
-        for ask in asks:
-            with self._contained([ask.stream]):
-                if self.drafter.can_draft(ask.stream):
-                    able.append(ask)
-                else:
-                    self._holds[ask.stream] = Hold(None, 0, ask.depth)
+        able: list[Ask] = []
+
+        def sort(ask: Ask) -> None:
+            if self.drafter.can_draft(ask.stream):
+                able.append(ask)
+            else:
+                self._holds[ask.stream] = Hold(None, 0, ask.depth)
+
+        for_each(asks, sort, "the drafter", lambda ask, error: self._fail(ask.stream, error))
         if able:
             with self._contained([ask.stream for ask in able]):
                 dispatch = Dispatch(self.drafter.hold(able))
                 self._holds |= {ask.stream: Hold(dispatch, index, ask.depth) for index, ask in enumerate(able)}
+
+    def _absorb(self, pair: tuple[Window, int]) -> None:
+        """Where fillers stood in, they are host tokens to the drafter too: a text that repeats itself accepts them."""
+        window, count = pair
+        self.drafter.absorb(self._filled.pop(window.stream, window), count)
+
+    def _fail(self, stream: Stream, error: Exception) -> None:
+        self._failed[stream] = error
 
     def _contained(self, streams: Sequence[Stream]) -> Contained:
         """Whatever the drafter raises in the block is a failure of these streams alone."""
@@ -186,9 +195,14 @@ class Drafted:
         if hold is None or (hold.dispatch is not None and self.held_on_target):
             return window
         drafts = hold.dispatch.drafts[hold.index] if hold.dispatch and hold.dispatch.drafts else ()
-        tokens = tuple(takewhile(lambda token: 0 <= token < self._vocab_size, drafts[: window.held]))
+        tokens = tuple(drafts[: window.held])
+        if tokens and not (min(tokens) >= 0 and max(tokens) < self._vocab_size):
+            tokens = tuple(takewhile(lambda token: 0 <= token < self._vocab_size, tokens))
         fillers = (window.stream.context[-1],) * (window.held - len(tokens))
-        return Window(window.stream, window.position, window.pending, tokens + fillers)
+        shown = Window(window.stream, window.position, window.pending, tokens + fillers)
+        if fillers:
+            self._filled[window.stream] = shown
+        return shown
 
     def read(self, ticket: Verified) -> list[Result]:
         results = self.target.read(ticket.ticket)
@@ -211,6 +225,7 @@ class Drafted:
     def release(self, stream: Stream) -> None:
         self._holds.pop(stream, None)
         self._uncommitted.pop(stream, None)
+        self._filled.pop(stream, None)
         self._failed.pop(stream, None)
         try:
             self.target.release(stream)

@@ -76,7 +76,7 @@ class JointDepths:
         chains = [wanted.get(stream) or waiting(stream) for stream in live]
         held = [stream in wanted or is_held(stream) for stream in live]
         rows = fixed_rows(live)
-        granted = share_rows(chains, rows, self._most_rows, price_ms, held=held)
+        granted = share_rows(chains, rows, self._most_rows, price_ms, held=held, steps=self._prices.steps)
         depths = [count for count, by_drafter in zip(granted, held, strict=True) if by_drafter and count]
         tokens = len(live) + sum(sum(chain[:count]) for chain, count in zip(chains, granted, strict=True))
         ms = price_ms(rows + sum(granted), len(depths), max(depths, default=0))

@@ -7,7 +7,7 @@ from functools import partial
 
 from tfjax.lanes.asking import Asking
 from tfjax.lanes.backend import Backend
-from tfjax.lanes.containment import Contained
+from tfjax.lanes.containment import Contained, for_each
 from tfjax.lanes.copy_drafts import copies_for
 from tfjax.lanes.drafted import Drafted
 from tfjax.lanes.flight import Flight
@@ -103,8 +103,7 @@ class Lanes:
 
     @property
     def pages_held(self) -> int:
-        pool = self._roster.memory.pool
-        return pool.size - pool.free
+        return self._roster.memory.pool.size - self._roster.memory.pool.free
 
     @property
     def pages_idle(self) -> int:
@@ -152,18 +151,18 @@ class Lanes:
 
     def _plan(self) -> list[Window]:
         self._secure_pages()
-        with self._contained(self._roster.decoding):
-            self._fail(self._ask(()))
-            live = self._roster.decoding
+        live = self._roster.decoding
+        with self._contained(live):
+            if any(stream.offer is None for stream in live):
+                self._fail(self._ask(()))
+                live = self._roster.decoding
             return self._planner.windows(live) if live else []
         return []
 
     def _secure_pages(self) -> None:
         """Make sure of pages for the next round's rows; as a last resort the newest stream has to go."""
-        running, memory = self._roster.running, self._roster.memory
-        while running and not memory.secure(running):
-            shortage = memory.shortage(len(running))
-            self._end(running[-1], "error", f"{shortage}; start with a lower --parallel or --context")
+        while (shortage := self._roster.shortage()) is not None:
+            self._end(self._roster.running[-1], "error", f"{shortage}; start with a lower --parallel or --context")
 
     def _ask(self, verified: Sequence[Outcome]) -> dict[Stream, str]:
         """Get drafts for the next windows of all streams that have none yet; returns whom the drafter failed, and how.
@@ -193,8 +192,7 @@ class Lanes:
 
         A plain window's one row is kept whatever is drawn, so it is committed before it is read.
         """
-        window = flight.windows[0]
-        stream = window.stream
+        window, stream = flight.windows[0], flight.windows[0].stream
         if len(self._roster.running) > 1 or window.rows > 1 or not self._may_run_ahead(stream):
             return None
         with self._contained([stream]):
@@ -224,20 +222,18 @@ class Lanes:
             outcomes = [judge(window, result) for window, result in zip(windows, results, strict=True)]
             round_ms = self._round_clock.settle(flight, timed)
             self.rounds += 1
-            kept = sum(outcome.kept for outcome in outcomes)
+            kept = [outcome.kept for outcome in outcomes]
             for outcome in outcomes:
-                self._account(outcome, len(windows), kept, round_ms)
+                self._account(outcome, kept, round_ms)
                 outcome.advance()
-            failed = self._commit(flight, outcomes)
-            for outcome in outcomes:
-                self._tell(outcome)
+            failed = self._commit(flight, outcomes, kept)
+            for_each(
+                outcomes, self._tell, "telling", lambda one, error: self._fail({one.window.stream: describe(error)})
+            )
             self._fail(failed)
 
-    def _commit(self, flight: Flight, outcomes: Sequence[Outcome]) -> dict[Stream, str]:
-        """Ask for the next drafts, so that drafting and commit overlap, and commit; returns who cannot go on, and why.
-
-        What a round drew is told even then.
-        """
+    def _commit(self, flight: Flight, outcomes: Sequence[Outcome], kept: Sequence[int]) -> dict[Stream, str]:
+        """Ask for drafts, then commit, so that both overlap; returns who cannot go on. What was drawn is told even so."""
         failed: dict[Stream, str] = {}
 
         def fail_all(error: Exception) -> None:
@@ -247,30 +243,34 @@ class Lanes:
             failed |= self._ask(outcomes)
         if not flight.kept:
             with Contained("committing a round", fail_all):
-                self._backend.keep(flight.windows, [outcome.kept for outcome in outcomes])
+                self._backend.keep(flight.windows, kept)
         return failed
 
-    def _account(self, outcome: Outcome, streams: int, kept: int, round_ms: float | None) -> None:
-        """Count a verified window of a round of `streams` that kept so many rows, and tell its sources of drafts."""
+    def _account(self, outcome: Outcome, kept: Sequence[int], round_ms: float | None) -> None:
+        """Count a verified window of a round that kept so many rows of each, and tell its sources of drafts."""
         window, stream = outcome.window, outcome.window.stream
         stream.last_round = self.rounds
         if not outcome.tokens:
             return
         copied = len(window.drafts) - window.forced
-        stream.counts.add_round(window.held + copied, outcome.accepted, outcome.kept, window.rows)
+        stream.counts.add_round(window.held + copied, outcome.accepted, len(outcome.tokens), window.rows)
         if stream.proposer is not None:
-            stream.proposer.observe(outcome.tokens, copied, streams == 1)
-        self._asking.observe(outcome, streams, kept, round_ms)
+            stream.proposer.observe(outcome.tokens, copied, len(kept) == 1)
+        stream.offer = None
+        if stream.drafting is not None:
+            self._asking.observe(outcome, stream.drafting, kept, round_ms)
 
     # How streams move on and end.
 
     def _tell(self, outcome: Outcome) -> None:
         stream = outcome.window.stream
-        with self._contained([stream]):
-            if outcome.tokens:
-                self._listener.on_tokens(stream, outcome.tokens, outcome.logprobs)
-            if outcome.reason is not None:
-                self._end(stream, outcome.reason, outcome.error)
+        if outcome.tokens:
+            self._listener.on_tokens(stream, outcome.tokens, outcome.logprobs)
+        if outcome.reason is not None:
+            self._end(stream, outcome.reason, outcome.error)
+
+    def _fail_to_tell(self, outcome: Outcome, error: Exception) -> None:
+        self._fail({outcome.window.stream: describe(error)})
 
     def _contained(self, streams: Sequence[Stream]) -> Contained:
         """Whatever the block raises ends these streams, and no others."""

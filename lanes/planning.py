@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfjax.lanes.allocation import share_rows
-from tfjax.lanes.holds import pays
+from tfjax.lanes.holds import MARGIN
 from tfjax.lanes.joint_depths import is_held, waiting
 from tfjax.lanes.prices import Prices
 from tfjax.lanes.room import Room
@@ -54,18 +54,16 @@ class Planner:
             return [0] * streams
         price_ms = self._prices.of_round(streams)
         least_rows = self._prices.least_rows(streams) or 0
-        granted = share_rows(
+        return share_rows(
             chances,
             fixed_rows,
             self._most_rows,
             lambda rows, drafting, deepest: price_ms(rows, 0, 0),
             least_rows=least_rows,
+            held=[False] * streams,
+            steps=self._prices.steps,
+            margin=1.0 if drafted or least_rows else MARGIN,
         )
-        if drafted or least_rows:
-            return granted
-        tokens = streams + sum(sum(chain[:count]) for chain, count in zip(chances, granted, strict=True))
-        drafted_ms, plain_ms = price_ms(fixed_rows + sum(granted), 0, 0), price_ms(fixed_rows, 0, 0)
-        return granted if pays(tokens, drafted_ms, streams, plain_ms) else [0] * streams
 
 
 def _window(stream: Stream, forced: tuple[int, ...], count: int) -> Window:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 
 from tfjax.lanes.holds import UNPRICED, HoldGrid, Holds
@@ -42,6 +42,7 @@ class Prices:
         """
         self.hold = Holds(hold_ms)
         self._widths = tuple(widths)
+        self._steps = frozenset(self._widths)
         self._width_of = [self._widths[bisect_left(self._widths, rows)] for rows in range(self._widths[-1] + 1)]
         self._window_ms = window_ms
         self._learns_rows = learn_rows
@@ -77,6 +78,11 @@ class Prices:
             return lambda rows, _drafting, _deepest: overhead_ms + forward_ms(rows)
         hold_ms = self.hold.table()
         return lambda rows, drafting, deepest: overhead_ms + forward_ms(rows) + hold_ms(drafting, deepest)
+
+    @property
+    def steps(self) -> Container[int] | None:
+        """Rows after which a forward gets dearer; None where every row has a price of its own."""
+        return self._steps if self._row_ms is None else None
 
     def wants_plain(self, streams: int) -> bool:
         """Whether the next round of this many streams should go without drafts.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import ge
 from typing import Protocol
 
 from tfjax.lanes.containment import Contained
@@ -82,43 +83,58 @@ class CheckedProposer:
         self._proposer = proposer
         self._vocab_size = vocab_size
         self._stop_ids = stop_ids
+        self._contained = Contained("a proposer", self._silence)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        with self._contained():
+        with self._contained:
             self._proposer.extend(tokens)
 
     def propose(self, most: int) -> Proposal:
-        with self._contained():
+        with self._contained:
             proposal = self._proposer.propose(most)
             return self._possible(proposal, most) if proposal.tokens else NOTHING
         return NOTHING
 
     def pass_unread(self) -> bool:
-        with self._contained():
+        with self._contained:
             return self._proposer.pass_unread()
         return True
 
     def observe(self, tokens: Sequence[int], drafted: int, alone: bool) -> None:
-        with self._contained():
+        with self._contained:
             self._proposer.observe(tokens, drafted, alone)
 
     def _possible(self, proposal: Proposal, most: int) -> Proposal:
         """The drafts up to the first that is no token, ending with the first that would end the reply."""
+        if len(proposal.tokens) <= most and self._is_plain(proposal):
+            return proposal
+        usable = self._usable(proposal.tokens[: max(0, most)])
+        chances = accumulate(map(float, proposal.chances[:usable]), min)
+        return Proposal(tuple(proposal.tokens[:usable]), tuple(chances), proposal.match)
+
+    def _is_plain(self, proposal: Proposal) -> bool:
+        """Whether there is nothing to drop: tokens of the vocabulary, none of which ends the reply. Found fast."""
+        tokens, chances = proposal.tokens, proposal.chances
+        if type(tokens) is not tuple or type(chances) is not tuple or set(map(type, tokens)) != {int}:
+            return False
+        possible = min(tokens) >= 0 and max(tokens) < self._vocab_size and self._stop_ids.isdisjoint(tokens)
+        falling = (
+            len(chances) == len(tokens) and set(map(type, chances)) == {float} and all(map(ge, chances, chances[1:]))
+        )
+        return possible and falling
+
+    def _usable(self, tokens: Sequence[int]) -> int:
         usable = 0
-        for token in proposal.tokens[: max(0, most)]:
+        for token in tokens:
             if not self._is_token(token):
                 break
             usable += 1
             if token in self._stop_ids:
                 break
-        chances = accumulate(map(float, proposal.chances[:usable]), min)
-        return Proposal(tuple(proposal.tokens[:usable]), tuple(chances), proposal.match)
+        return usable
 
     def _is_token(self, token: object) -> bool:
         return isinstance(token, int) and 0 <= token < self._vocab_size
-
-    def _contained(self) -> Contained:
-        return Contained("a proposer", self._silence)
 
     def _silence(self, _: Exception) -> None:
         self._proposer = Silent()

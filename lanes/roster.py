@@ -65,6 +65,12 @@ class Roster:
         self.running.append(stream)
         return stream
 
+    def shortage(self) -> str | None:
+        """Give all running streams pages for their next round; what is short where not even one can go on."""
+        if not self.running or self.memory.secure(self.running):
+            return None
+        return self.memory.shortage(len(self.running))
+
     def prompt_filled(self, stream: Stream) -> None:
         """Others may share the stream's prompt: it is whole in the cache, and the draw after it was sound."""
         self.memory.prompt_filled(stream)

@@ -85,9 +85,10 @@ class Counts:
 
 def _count_places(places: list[int], first: int) -> None:
     """Add one to each of the first places."""
-    places.extend([0] * (first - len(places)))
-    for place in range(first):
-        places[place] += 1
+    counted = len(places)
+    places[:first] = [count + 1 for count in places[:first]]
+    if first > counted:
+        places += [1] * (first - counted)
 
 
 @dataclass(slots=True)

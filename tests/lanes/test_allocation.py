@@ -125,6 +125,33 @@ def test_without_holds_learned_rows_and_learning_rounds_it_is_the_classic_rule(
         return learned + (table[bucket] if bucket else table[widest] * rows / widest)
 
     assert granted == classic(chances, fixed, widest, price)
+    assert granted == share_rows(chances, fixed, widest, prices.of_round(streams), steps=prices.steps)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    chains,
+    st.sampled_from([(2, 4, 8), (1, 2, 3, 4, 6, 20), (16,)]),
+    times,
+    st.tuples(st.floats(0, 20), st.floats(0, 20)),
+    st.lists(st.booleans(), min_size=4, max_size=4),
+    st.integers(0, 12),
+)
+def test_widths_between_the_steps_need_no_look(
+    chances: list[list[float]],
+    widths: tuple[int, ...],
+    times: list[float],
+    hold: tuple[float, float],
+    held: list[bool],
+    least: int,
+) -> None:
+    def price(rows: int, drafting: int, deepest: int) -> float:
+        width = next((width for width in widths if width >= rows), widths[-1])
+        return times[width] + hold[0] * drafting + hold[1] * deepest
+
+    rest = {"least_rows": least, "held": held}
+    looked_at = share_rows(chances, len(chances), widths[-1], price, **rest)
+    assert share_rows(chances, len(chances), widths[-1], price, steps=frozenset(widths), **rest) == looked_at
 
 
 def hold_ms(grid: dict[int, dict[int, float]], streams: int, depth: int) -> float:

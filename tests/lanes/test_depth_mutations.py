@@ -32,7 +32,8 @@ def what_is_usual_is_ignored(plant: pytest.MonkeyPatch) -> None:
 
 @caught_by(rounds)
 def all_streams_learn_fast(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(Acceptance, "_rate", lambda self, place: acceptance.RATE)
+    plant.setattr(acceptance, "STEADY_RATE", acceptance.RATE)
+    plant.setattr(acceptance, "FIRST_WEIGHT", 1000)
 
 
 # Joint and own depths.

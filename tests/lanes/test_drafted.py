@@ -177,6 +177,21 @@ def test_missing_drafts_are_filled_up() -> None:
     assert target.forwards[0][0].drafts == (*right, pending, pending)
 
 
+def test_the_drafter_is_told_of_fillers_as_host_tokens() -> None:
+    """A text that repeats its pending token accepts them, and the drafter's own drafts were other ones."""
+    drafted, _, drafter, streams = prepared("short")
+    told: list[tuple[tuple[int, ...], int, int]] = []
+    drafter.absorb = lambda window, kept: told.append((window.drafts, window.held, kept))  # type: ignore[method-assign]
+    drafted.draft([], [], [Ask(streams[0], 4)])
+    held = window(streams[0], 4)
+    drafted.verify([held])
+    shown = drafted.target.forwards[0][0].drafts  # type: ignore[attr-defined]
+    assert shown[-1] == streams[0].context[-1]
+    drafted.draft([held], [5], [])
+    drafted.draft([held], [1], [])
+    assert told == [(shown, 0, 5), ((), 4, 1)]
+
+
 @pytest.mark.parametrize("poison", [VOCAB, -1, 1 << 40])
 def test_no_id_outside_the_vocabulary_reaches_the_target(poison: int) -> None:
     drafted, target, drafter, streams = prepared()

@@ -129,7 +129,7 @@ def the_hold_is_paid_twice(plant: pytest.MonkeyPatch) -> None:
 
     def share(chances: Any, fixed: int, most: int, price_ms: Any, **options: Any) -> list[int]:
         dear = lambda rows, drafting, deepest: price_ms(rows, 0, 0) + 500.0 * deepest  # noqa: E731
-        return real(chances, fixed, most, dear, **options)
+        return real(chances, fixed, most, dear, **{**options, "held": None, "steps": None})
 
     plant.setattr(planning, "share_rows", share)
 
