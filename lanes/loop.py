@@ -233,7 +233,7 @@ class Lanes:
             self._fail(failed)
 
     def _commit(self, flight: Flight, outcomes: Sequence[Outcome], kept: Sequence[int]) -> dict[Stream, str]:
-        """Ask for drafts, then commit, so that both overlap; returns who cannot go on. What was drawn is told even so."""
+        """Ask for drafts, then commit, so that both overlap; returns who cannot go on. Draws are told even so."""
         failed: dict[Stream, str] = {}
 
         def fail_all(error: Exception) -> None:

@@ -128,7 +128,9 @@ def test_what_does_not_start_is_one_line(
 @pytest.mark.parametrize(("number", "model"), [(signal.SIGINT, "fast"), (signal.SIGTERM, "hanging")])
 def test_an_interrupt_ends_the_servers(number: int, model: str, tmp_path: Path) -> None:
     """While it measures, and while it waits for the server to be ready."""
-    code = f"import sys; from tfjax.bench import matrix; sys.exit(matrix.main({[model]!r}, command={FAKE!r}))"
+    # Where the tests themselves run in the background of a shell, SIGINT is ignored, and that is inherited.
+    listen = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{listen}; from tfjax.bench import matrix; sys.exit(matrix.main({[model]!r}, command={FAKE!r}))"
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     with process:
         assert process.stderr is not None
