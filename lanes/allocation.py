@@ -33,12 +33,11 @@ def share_rows(
         steps: the only rows after which a forward gets dearer, so that the widths between need no look; left out, any.
         margin: how many times the tokens per millisecond of no drafts at all the best width must have; 1 asks nothing.
     """
-    nodes = sorted(
-        (-chance, place, stream)
-        for stream, chain in enumerate(chances)
-        for place, chance in enumerate(accumulate(chain, min), start=1)
-        if chance > 0 or least_rows
-    )
+    nodes: list[tuple[float, int, int]] = []
+    for stream, chain in enumerate(chances):
+        falling = enumerate(accumulate(chain, min), start=1)
+        nodes += [(-chance, place, stream) for place, chance in falling if chance > 0 or least_rows]
+    nodes.sort()
     del nodes[max(0, most_rows - fixed_rows) :]
     tokens, rows, drafting, deepest = float(len(chances)), fixed_rows, 0, 0
     best_rate, best_rows = -inf, fixed_rows + len(nodes)

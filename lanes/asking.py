@@ -11,7 +11,7 @@ from tfjax.lanes.joint_depths import JointDepths
 from tfjax.lanes.outcome import Outcome
 from tfjax.lanes.own_depths import OwnDepths
 from tfjax.lanes.prices import Prices
-from tfjax.lanes.proposer import NOTHING, Proposal
+from tfjax.lanes.proposer import NOTHING
 from tfjax.lanes.room import Room
 from tfjax.lanes.stream import Stream
 
@@ -41,7 +41,10 @@ class Asking:
         """Fill in `offer` of the streams that have none yet, and say what the drafter shall draft for them."""
         fresh = [stream for stream in live if stream.offer is None]
         for stream in fresh:
-            stream.offer = self._offer(stream)
+            if stream.proposer is None or stream.forced:
+                stream.offer = NOTHING
+            else:
+                stream.offer = stream.proposer.propose(self._room.drafts(stream))
         if self._drafter is None or self._prices.wants_plain(len(live)):
             return []
         if self._prices.known and self._prices.hold.priced:
@@ -52,11 +55,6 @@ class Asking:
             if stream.drafting is not None:
                 stream.drafting.chances = tuple(chain)
         return [Ask(stream, len(chain)) for stream, chain in chains.items()]
-
-    def _offer(self, stream: Stream) -> Proposal:
-        if stream.proposer is None or stream.forced:
-            return NOTHING
-        return stream.proposer.propose(self._room.drafts(stream))
 
     def may_pass(self, stream: Stream) -> bool:
         """Whether the stream's next window is sure to have no drafts, whatever its pending token is.

@@ -31,7 +31,7 @@ class Dispatch:
     drafts: Sequence[Sequence[int]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Hold:
     """Drafts that wait for a stream's next window: ask number `index` of a dispatch, or fillers (no dispatch).
 

@@ -10,7 +10,7 @@ from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Window
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ask:
     """Drafts wanted.
 

@@ -47,9 +47,10 @@ class JointDepths:
             return {}
         price_ms = self._prices.of_round(len(live))
         plain = self._share(live, {}, price_ms)
-        mixed = self._share(
-            live, {stream: chain for stream, chain in wanted.items() if sum(chain) > sum(waiting(stream))}, price_ms
-        )
+        better = {
+            stream: chain for stream, chain in wanted.items() if not (own := waiting(stream)) or sum(chain) > sum(own)
+        }
+        mixed = self._share(live, better, price_ms)
         paying = pays(mixed.tokens, mixed.ms, plain.tokens, plain.ms)
         chosen = {
             stream: self._settled(stream, chain, mixed.granted.get(stream, 0) if paying else 0, live)
@@ -73,9 +74,11 @@ class JointDepths:
 
     def _share(self, live: Sequence[Stream], wanted: Mapping[Stream, Chain], price_ms: Price) -> Share:
         """The best allocation in which the drafter serves `wanted`; it counts drafts that lie with it already."""
-        chains = [wanted.get(stream) or waiting(stream) for stream in live]
-        held = [stream in wanted or is_held(stream) for stream in live]
         rows = fixed_rows(live)
+        chains = [wanted.get(stream) or waiting(stream) for stream in live]
+        if not any(chains):
+            return Share({}, len(live), price_ms(rows, 0, 0))
+        held = [stream in wanted or is_held(stream) for stream in live]
         granted = share_rows(chains, rows, self._most_rows, price_ms, held=held, steps=self._prices.steps)
         depths = [count for count, by_drafter in zip(granted, held, strict=True) if by_drafter and count]
         tokens = len(live) + sum(sum(chain[:count]) for chain, count in zip(chains, granted, strict=True))

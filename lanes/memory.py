@@ -35,7 +35,11 @@ class Memory:
 
     def secure(self, streams: Sequence[Stream]) -> bool:
         """Give every stream, oldest first, pages for its next round, or pause it. False where all had to be paused."""
+        page_rows = self.pool.page_rows
         for index, stream in enumerate(streams):
+            if len(stream.pages) * page_rows > _held_rows(stream) + len(stream.forced):
+                stream.paused = False
+                continue
             secured = self._extend(stream, self._growth_rows) or self._extend_from(stream, streams[:index:-1])
             stream.paused = not secured
         return any(not stream.paused for stream in streams)

@@ -14,9 +14,9 @@ from tfjax.lanes.window import Result, Window
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
-    """A judged window.
+    """A judged window. Not frozen, which would double the time to make one, and every window of every round has one.
 
     Attributes:
         window: the rows that were verified.
@@ -41,10 +41,11 @@ class Outcome:
     def advance(self) -> None:
         """Add the tokens to the stream's context, and the kept rows to what its cache holds; forced tokens are done."""
         stream = self.window.stream
-        for _ in range(min(len(stream.forced), self.kept)):
-            stream.forced.popleft()
+        if stream.forced:
+            for _ in range(min(len(stream.forced), self.kept)):
+                stream.forced.popleft()
         stream.context.extend(self.tokens)
-        stream.cache_length = self.window.position + self.kept
+        stream.cache_length = self.window.position + len(self.tokens)
 
 
 def judge(window: Window, result: Result) -> Outcome:

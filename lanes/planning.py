@@ -28,7 +28,7 @@ class Planner:
         """The windows of the next round. Every live stream has its `offer`."""
         settings = self._settings
         streams = take_turns(live, settings.batch_streams, min(settings.batch_rows, self._most_rows))
-        forced = [self._forced(stream) for stream in streams]
+        forced = [self._forced(stream) if stream.forced else () for stream in streams]
         chances = [
             () if rows else waiting(stream)[: self._room.spare_rows(stream)]
             for stream, rows in zip(streams, forced, strict=True)
@@ -38,7 +38,7 @@ class Planner:
         return [_window(*parts) for parts in zip(streams, forced, granted, strict=True)]
 
     def _forced(self, stream: Stream) -> tuple[int, ...]:
-        return tuple(stream.forced)[: min(stream.room, self._most_rows - 1)] if stream.forced else ()
+        return tuple(stream.forced)[: min(stream.room, self._most_rows - 1)]
 
     def _share(self, chances: Sequence[Sequence[float]], fixed_rows: int, drafted: bool) -> list[int]:
         """How many of its drafts each stream may verify. What it cost to make them is spent, so it counts no more.

@@ -22,7 +22,8 @@ class Room:
 
     def drafts(self, stream: Stream) -> int:
         """Most drafts of the stream's next window: as many as its reply, its pages and the widest forward leave."""
-        return max(0, min(self.most_drafts, stream.room, self.spare_rows(stream)))
+        left = min(stream.limit - 1, self.memory.rows(stream)) - len(stream.context)
+        return max(0, min(self.most_drafts, left))
 
     def spare_rows(self, stream: Stream) -> int:
         """Rows that the stream's pages hold beyond that of its pending token. Older streams may take such pages."""

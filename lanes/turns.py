@@ -14,6 +14,8 @@ def take_turns(live: Sequence[Stream], most_streams: int, most_rows: int) -> lis
 
     A stream counts with its fixed rows: the pending token's and the forced ones.
     """
+    if len(live) <= most_streams and len(live) + sum([len(stream.forced) for stream in live]) <= most_rows:
+        return list(live)
     taken: set[Stream] = set()
     rows = 0
     for stream in sorted(live, key=lambda stream: stream.last_round):

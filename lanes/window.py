@@ -14,9 +14,9 @@ class MixedDrafts(ValueError):
     """A window with drafts both on the host and held by the drafter."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Window:
-    """One stream's rows in one forward: its pending token, then its drafts.
+    """One stream's rows in one forward: its pending token, then its drafts. Not frozen, for speed; nobody changes one.
 
     Attributes:
         stream: the stream that the rows belong to.
