@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfjax.lanes.proposer import NOTHING, Proposal, Proposer
+from tfjax.lanes.proposer import NOTHING, Proposal, Proposer, agreeing
 
 
 class BestOffer:
@@ -42,15 +42,6 @@ class BestOffer:
     def observe(self, tokens: Sequence[int], drafted: int, alone: bool) -> None:
         verified = self._offer.tokens[:drafted]
         for proposer, proposal in zip(self._proposers, self._proposals, strict=True):
-            proposer.observe(tokens, _agreeing(proposal.tokens, verified), alone)
+            # Of a proposal that was not offered, what the offer has too was verified as well.
+            proposer.observe(tokens, agreeing(proposal.tokens, verified), alone)
         self._proposals = [NOTHING] * len(self._proposers)
-
-
-def _agreeing(proposed: Sequence[int], verified: Sequence[int]) -> int:
-    """How many tokens of a proposal were verified: its own, or the same ones in the offer that was made."""
-    count = 0
-    for one, other in zip(proposed, verified, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfjax.lanes.proposer import NOTHING, Proposal
+from tfjax.lanes.proposer import NOTHING, Proposal, agreeing
 from tfjax.lanes.stream import Request
 from tfjax.lanes.suffix_index import SuffixIndex
 
@@ -58,7 +58,7 @@ class CopyDrafts:
         self._index.extend(tokens)
         if not self._offered:
             return
-        landed = _agreeing(self._offered, tokens)
+        landed = agreeing(self._offered, tokens)
         self._offered = ()
         if landed:
             self._trust, self._failures = 1.0, 0
@@ -77,13 +77,3 @@ class CopyDrafts:
 def copies_for(first_width: int, most_width: int, request: Request) -> CopyDrafts:
     """The copies of one request."""
     return CopyDrafts(request.least_match, first_width, most_width)
-
-
-def _agreeing(left: Sequence[int], right: Sequence[int]) -> int:
-    """How many leading elements are equal."""
-    count = 0
-    for one, other in zip(left, right, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count

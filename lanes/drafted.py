@@ -11,11 +11,7 @@ from tfjax.lanes.backend import Backend
 from tfjax.lanes.containment import Contained, for_each
 from tfjax.lanes.drafter import Ask, Drafter
 from tfjax.lanes.stream import Stream
-from tfjax.lanes.window import Result, Window
-
-
-class WindowMismatch(RuntimeError):
-    """Other windows are kept than were verified."""
+from tfjax.lanes.window import Result, Window, WindowMismatch
 
 
 @dataclass(slots=True)

@@ -58,7 +58,7 @@ class Planner:
             chances,
             fixed_rows,
             self._most_rows,
-            lambda rows, drafting, deepest: price_ms(rows, 0, 0),
+            price_ms,
             least_rows=least_rows,
             held=[False] * streams,
             steps=self._prices.steps,

@@ -138,3 +138,13 @@ class CheckedProposer:
 
     def _silence(self, _: Exception) -> None:
         self._proposer = Silent()
+
+
+def agreeing(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many leading elements are equal."""
+    count = 0
+    for one, other in zip(left, right, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count

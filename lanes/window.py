@@ -14,6 +14,10 @@ class MixedDrafts(ValueError):
     """A window with drafts both on the host and held by the drafter."""
 
 
+class WindowMismatch(RuntimeError):
+    """Other windows are kept than were verified."""
+
+
 @dataclass(slots=True)
 class Window:
     """One stream's rows in one forward: its pending token, then its drafts. Not frozen, for speed; nobody changes one.

@@ -79,6 +79,22 @@ def url_of(parser: CommandParser, arguments: argparse.Namespace) -> str:
     return url
 
 
+def add_cells(parser: CommandParser) -> argparse._ArgumentGroup:
+    """What a run is divided into. Returns the group, for what a command adds to it."""
+    group = parser.add_argument_group("cells")
+    group.add_argument(
+        "--levels",
+        "--max-concurrency",
+        type=several(STREAMS.parse),
+        default="1,4,8",
+        metavar="N,...",
+        help="streams at once (default: 1,4,8)",
+    )
+    group.add_argument("--reps", type=one(REPS.parse), default=3, metavar="N", help="runs of each cell (default: 3)")
+    group.add_argument("--mixed", action="store_true", help="add cells in which kinds and temperatures are mixed")
+    return group
+
+
 def add_work(parser: CommandParser, *, tokens: int, temperatures: str, kinds: str) -> None:
     """What is asked of the server."""
     group = parser.add_argument_group("requests")

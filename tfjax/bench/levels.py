@@ -37,19 +37,7 @@ def parser() -> CommandParser:
     )
     flags.add_url(result)
     flags.add_work(result, tokens=256, temperatures="0,1.0", kinds="code,chat,edit")
-    group = result.add_argument_group("cells")
-    group.add_argument(
-        "--levels",
-        "--max-concurrency",
-        type=flags.several(flags.STREAMS.parse),
-        default="1,4,8",
-        metavar="N,...",
-        help="streams at once (default: 1,4,8)",
-    )
-    group.add_argument(
-        "--reps", type=flags.one(flags.REPS.parse), default=3, metavar="N", help="runs of each cell (default: 3)"
-    )
-    group.add_argument("--mixed", action="store_true", help="add cells in which kinds and temperatures are mixed")
+    group = flags.add_cells(result)
     group.add_argument("--alone", action="store_true", help="make each request alone too, and compare its tokens")
     group.add_argument(
         "--serial", action="store_true", help='make each request alone with "draft": false too, and compare its tokens'

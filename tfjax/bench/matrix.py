@@ -72,19 +72,7 @@ def parser() -> CommandParser:
 
 
 def _add_cells(result: CommandParser) -> None:
-    group = result.add_argument_group("cells")
-    group.add_argument(
-        "--levels",
-        "--max-concurrency",
-        type=flags.several(flags.STREAMS.parse),
-        default="1,4,8",
-        metavar="N,...",
-        help="streams at once (default: 1,4,8)",
-    )
-    group.add_argument(
-        "--reps", type=flags.one(flags.REPS.parse), default=3, metavar="N", help="runs of each cell (default: 3)"
-    )
-    group.add_argument("--mixed", action="store_true", help="add cells in which kinds and temperatures are mixed")
+    group = flags.add_cells(result)
     group.add_argument(
         "--num-warmups",
         type=flags.one(Integer(0, 100).parse),

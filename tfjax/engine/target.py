@@ -21,7 +21,7 @@ from tfjax.engine.weights import LoadedModel
 from tfjax.kernels.draw import NOT_FINITE, Drawn
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.lanes.stream import Stream
-from tfjax.lanes.window import Result, Window
+from tfjax.lanes.window import Result, Window, WindowMismatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,6 @@ class Forward:
 
     windows: tuple[Window, ...]
     drawn: Drawn
-
-
-class WindowMismatch(RuntimeError):
-    """Other windows are kept than were verified."""
 
 
 class TargetBackend:
