@@ -13,7 +13,16 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.row_invariance import assert_row_invariant, bits, rows_of_normals, violation
-from tfjax.kernels.paged_attention import BLOCK_KEYS, PAGE_ROWS, Tiles, _mix, paged_attention, write_rows
+from tfjax.kernels.paged_attention import (
+    BLOCK_KEYS,
+    PAGE_ROWS,
+    Tiles,
+    _mix,
+    paged_attention,
+    tiles_in_turn,
+    tiles_together,
+    write_rows,
+)
 
 LANES, PAGES_PER_LANE = 3, 4
 CONTEXT = PAGES_PER_LANE * PAGE_ROWS
@@ -264,6 +273,35 @@ def test_overhanging_tiles_do_not_overwrite_the_next_lanes_rows() -> None:
     lane = np.array([0, 1, 1, 1, 2, 0, 0], np.int32)
     position = np.array([70, 3, 4, 5, 130, 0, 1], np.int32)
     np.testing.assert_allclose(attention(shape, 8)(q, lane, position), reference(shape, q, lane, position), atol=1e-5)
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 64])
+@pytest.mark.parametrize("tile_rows", [1, 4, 16])
+@pytest.mark.parametrize("name", ["gqa", "smollm2"])
+def test_tiles_together_give_what_tiles_in_turn_do(name: str, tile_rows: int, at_once: int) -> None:
+    """Short tiles in every place, groups that are not full, and unused places that hold anything."""
+    shape = SHAPES[name]
+    lane = np.repeat(np.array([0, 1, 0, 2, 1, 2], np.int32), [5, 1, 16, 2, 3, 7])
+    position = np.concatenate(
+        [np.arange(end - rows + 1, end + 1) for end, rows in ((4, 5), (200, 1), (128, 16), (64, 2), (203, 3), (70, 7))]
+    ).astype(np.int32)
+    q = rows_of_normals(15, len(lane), shape.heads, shape.size, dtype=shape.dtype)
+    keys, values = unused_filled(shape, [128, 203, 70], np.nan)
+    tiles = tiles_of(lane, position, tile_rows)
+    padded = (np.pad(q, ((0, tile_rows), (0, 0), (0, 0))), keys, values, np.pad(position, (0, tile_rows)), tiles)
+    in_turn = jax.jit(functools.partial(tiles_in_turn, tile_rows=tile_rows))(*padded, PAGE_TABLE)
+    together = jax.jit(functools.partial(tiles_together, tile_rows=tile_rows, at_once=at_once))(*padded, PAGE_TABLE)
+    np.testing.assert_allclose(together[: len(q)], in_turn[: len(q)], atol=1e-6, rtol=0)
+
+
+def test_more_blocks_than_walk_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfjax.kernels.paged_attention.BLOCKS_AT_ONCE", 1)
+    shape = SHAPES["gqa"]
+    q, lane, position = border_rows(shape)
+    tiles = tiles_of(lane, position, 16)
+    padded = (np.pad(q, ((0, 16), (0, 0), (0, 0))), *pools(shape), np.pad(position, (0, 16)), tiles)
+    found = jax.jit(functools.partial(tiles_together, tile_rows=16, at_once=5))(*padded, PAGE_TABLE)
+    np.testing.assert_allclose(found[: len(q)], reference(shape, q, lane, position), atol=1e-5)
 
 
 def test_block_is_whole_pages() -> None:
