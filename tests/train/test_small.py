@@ -44,7 +44,7 @@ def test_a_run_leaves_a_drafter_and_its_record(base: Path, capsys: pytest.Captur
     record = json.loads((base / "out" / "training.json").read_text())
     assert record["command"].startswith("tfjax train small --model ")
     assert record["settings"]["seed"] == 1
-    assert record["data"]["recipe"]["prompts"] == "counting"
+    assert record["data"]["recipes"][0]["prompts"] == "counting"
     assert record["data"]["reply_tokens"] == 98 * 20
     assert record["data"]["filled"] == pytest.approx((record["data"]["prompt_tokens"] + 98 * 20) / (98 * 32), abs=1e-4)
     assert record["steps"]["taken"] == record["steps"]["planned"] > 0

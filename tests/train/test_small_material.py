@@ -45,7 +45,7 @@ def test_rows_hold_what_is_learned_and_the_rest_is_measured(base: Path) -> None:
 def test_shapes_come_from_the_flags_and_the_target(base: Path) -> None:
     material = gathered(base)
     config = material.config
-    assert config.vocabulary_sha256 == material.counts["recipe"]["vocabulary"]
+    assert config.vocabulary_sha256 == material.counts["recipes"][0]["vocabulary"]
     assert (config.vocab, config.target_hidden, config.context) == (260, 24, 256)
     assert (config.norm_eps, config.rope_theta) == (1e-5, 10000.0)
     assert (config.hidden, config.inner, config.layers, config.heads, config.kv_heads, config.head_dim) == (
@@ -80,6 +80,14 @@ def test_more_replies_are_measured_under_their_names(base: Path) -> None:
         "chats": 3,
     }
     assert material.counts["replies"] == 98
+
+
+def test_replies_of_several_directories_are_learned_together(base: Path) -> None:
+    tiny_run.write_replies(base / "more", base / "target", tiny_run.replies(51), seed=2)
+    material = gathered(base, "--replies", str(base / "replies"), "--replies", str(base / "more"))
+    assert material.counts["replies"] == 98 + 49
+    assert [recipe["seed"] for recipe in material.counts["recipes"]] == [1, 2]
+    assert len(material.measured["held-out replies"]) == 4
 
 
 def test_replies_to_human_eval_train_nothing(base: Path) -> None:

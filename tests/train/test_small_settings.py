@@ -42,7 +42,7 @@ def read(*flags: str) -> Settings:
 def test_defaults() -> None:
     settings = read()
     assert {name: getattr(settings, name) for name in FLAGS} == {name: flag.default for name, flag in FLAGS.items()}
-    assert (settings.replies, settings.output, settings.measure, settings.model) == (Path("r"), Path("o"), (), None)
+    assert (settings.replies, settings.output, settings.measure, settings.model) == ((Path("r"),), Path("o"), (), None)
 
 
 @pytest.mark.parametrize("name", FLAGS)

@@ -87,6 +87,8 @@ def write_replies(directory: Path, target: Path, written: list[WrittenReply] | N
 
 
 def settings(base: Path, *flags: str) -> Settings:
-    """Settings of a tiny run on `base`/target and `base`/replies, with further flags; the last of a flag counts."""
-    places = ["--model", str(base / "target"), "--replies", str(base / "replies"), "--output", str(base / "out")]
+    """Settings of a tiny run on `base`/target, and `base`/replies if no others are named; the last of a flag counts."""
+    places = ["--model", str(base / "target"), "--output", str(base / "out")]
+    if "--replies" not in flags:
+        places += ["--replies", str(base / "replies")]
     return read_settings(parser().parse([*places, *TINY_FLAGS, *flags]))

@@ -45,7 +45,7 @@ class Material:
         draft_ids: tokens that can be drafted, in rising order.
         rows: replies to learn from, packed.
         measured: name -> replies to measure acceptance on.
-        counts: how many replies and tokens are learned, and under `recipe` what they were made from.
+        counts: how many replies and tokens are learned, and under `recipes` what they were made from.
     """
 
     checkpoint: Checkpoint
@@ -70,12 +70,13 @@ def gather(settings: Settings, progress: Callable[[str, float], None]) -> Materi
         ValueError: no replies, replies of another model, or a drafter that would be too large.
         CheckpointError, ConfigError: a target that cannot be used.
     """
-    recipes = {directory: read_recipe(directory) for directory in (settings.replies, *settings.measure)}
-    if recipes[settings.replies].get("prompts") == HUMAN_EVAL:
-        raise ValueError(
-            f"{settings.replies} holds the replies to {HUMAN_EVAL}, which measure drafters and train none; "
-            "give them as --measure"
-        )
+    recipes = {directory: read_recipe(directory) for directory in (*settings.replies, *settings.measure)}
+    for directory in settings.replies:
+        if recipes[directory].get("prompts") == HUMAN_EVAL:
+            raise ValueError(
+                f"{directory} holds the replies to {HUMAN_EVAL}, which measure drafters and train none; "
+                "give them as --measure"
+            )
     progress("finding the target", 0.0)
     path = resolve_model(settings.model, offline=False, progress=progress)
     checkpoint = open_checkpoint(path)
@@ -86,10 +87,11 @@ def gather(settings: Settings, progress: Callable[[str, float], None]) -> Materi
     for directory, recipe in recipes.items():
         check_recipe(directory, recipe, model=model_id(path), vocabulary=vocabulary)
     progress("reading replies", 0.0)
-    documents = read_documents(settings.replies)
+    documents = [document for directory in settings.replies for document in read_documents(directory)]
     learned = [document for document in documents if not document.held_out]
     if not learned:
-        raise ValueError(f"all {len(documents)} replies of {settings.replies} are held out; write more of them")
+        where = ", ".join(map(str, settings.replies))
+        raise ValueError(f"all {len(documents)} replies of {where} are held out; write more of them")
     draft_ids = draft_vocabulary(learned, target.vocab, config.draft_vocab)
     measured = {"held-out replies": [document for document in documents if document.held_out]}
     measured |= {_name(directory, recipes[directory]): read_documents(directory) for directory in settings.measure}
@@ -107,7 +109,7 @@ def gather(settings: Settings, progress: Callable[[str, float], None]) -> Materi
         draft_ids=draft_ids,
         rows=pack(learned, settings.length),
         measured={name: found for name, found in measured.items() if found},
-        counts={"recipe": recipes[settings.replies], **counts},
+        counts={"recipes": [recipes[directory] for directory in settings.replies], **counts},
     )
 
 

@@ -59,7 +59,7 @@ FLAGS: Mapping[str, Flag] = {
 class Settings:
     """What was asked for. Numbers are those of FLAGS; None was left to the device."""
 
-    replies: Path
+    replies: tuple[Path, ...]
     output: Path
     measure: tuple[Path, ...]
     model: str | None
@@ -109,7 +109,14 @@ def parser() -> CommandParser:
         description="Train a small Llama to draft for a target, on replies that the target wrote. Writes "
         "model.safetensors, config.json, training.json and loss.svg. Started again after a kill, it goes on.",
     )
-    result.add_argument("--replies", metavar="DIR", type=Path, required=True, help="what `tfjax train replies` wrote")
+    result.add_argument(
+        "--replies",
+        metavar="DIR",
+        type=Path,
+        action="append",
+        required=True,
+        help="what `tfjax train replies` wrote; may be repeated",
+    )
     result.add_argument("--output", metavar="DIR", type=Path, required=True, help="where drafter and checkpoints go")
     result.add_argument(
         "--measure",
@@ -146,10 +153,10 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         raise ConfigError(
             f"--kv-heads: {values['kv_heads']} does not divide --heads {values['heads']}; give a number that does"
         )
-    if arguments.output.resolve() == arguments.replies.resolve():
+    if arguments.output.resolve() in [directory.resolve() for directory in arguments.replies]:
         raise ConfigError(f"--output: {str(arguments.output)!r} is where the replies are; give another directory")
     return Settings(
-        replies=arguments.replies,
+        replies=tuple(arguments.replies),
         output=arguments.output,
         measure=tuple(arguments.measure),
         model=arguments.model,
