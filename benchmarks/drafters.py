@@ -1,66 +1,30 @@
-"""Proposers for proofs: they know the right reply and miss on purpose, or watch another proposer."""
+"""For proofs: a proposer that knows the right reply and misses on purpose, and a target that is watched."""
 
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import Any
 
-from tfjax.lanes.proposer import NOTHING, Proposal, Proposer
-
-DEEPEST = 31
-
-
-@dataclass(slots=True)
-class DraftCounts:
-    """What became of drafts. Index: place in the window, first draft first.
-
-    Attributes:
-        kept, rejected: drafts by place, those after the first miss of a window left out.
-        shared_rounds: rounds with drafts that another stream was part of.
-    """
-
-    kept: list[int] = field(default_factory=lambda: [0] * DEEPEST)
-    rejected: list[int] = field(default_factory=lambda: [0] * DEEPEST)
-    shared_rounds: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, drafted: int, landed: int, alone: bool) -> None:
-        with self._lock:
-            for place in range(min(drafted, landed)):
-                self.kept[place] += 1
-            if landed < drafted:
-                self.rejected[landed] += 1
-            self.shared_rounds += bool(drafted) and not alone
+from tfjax.lanes.backend import Backend
+from tfjax.lanes.proposer import NOTHING, Proposal
+from tfjax.lanes.window import Window
 
 
 class Watched:
-    """Counts what becomes of another proposer's drafts."""
+    """A target that counts the windows with drafts that another stream's window was verified beside."""
 
-    def __init__(self, inner: Proposer, counts: DraftCounts):
-        self._inner = inner
-        self._counts = counts
-        self._offered: tuple[int, ...] = ()
+    def __init__(self, target: Backend):
+        self._target = target
+        self.shared_rounds = 0
 
-    def extend(self, tokens: Sequence[int]) -> None:
-        self._inner.extend(tokens)
+    def verify(self, windows: Sequence[Window]) -> Any:
+        if len(windows) > 1:
+            self.shared_rounds += sum(bool(window.drafts) for window in windows)
+        return self._target.verify(windows)
 
-    def propose(self, most: int) -> Proposal:
-        proposal = self._inner.propose(most)
-        self._offered = proposal.tokens
-        return proposal
-
-    def pass_unread(self) -> bool:
-        return self._inner.pass_unread()
-
-    def observe(self, tokens: Sequence[int], drafted: int, alone: bool) -> None:
-        if drafted:
-            landed = 0
-            while landed < min(drafted, len(tokens)) and self._offered[landed] == tokens[landed]:
-                landed += 1
-            self._counts.add(drafted, landed, alone)
-        self._inner.observe(tokens, drafted, alone)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
 
 
 class KnowingProposer:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from benchmarks.drafters import DraftCounts, KnowingProposer, Watched
+from benchmarks.drafters import KnowingProposer, Watched
 from benchmarks.suite import Prompt
 from tfjax.engine.api import Finished, Generation, Sampling, Tokens
 from tfjax.engine.engine import Engine, Served
 from tfjax.engine.target import TargetBackend
+from tfjax.lanes.backend import Backend
 from tfjax.lanes.copy_drafts import CopyDrafts
+from tfjax.lanes.drafted import Drafted
+from tfjax.lanes.drafter import Drafter
 from tfjax.lanes.proposer import Proposer
 from tfjax.lanes.settings import Settings
 from tfjax.lanes.stream import Request
@@ -62,7 +66,8 @@ class Way:
 
     Attributes:
         streams: replies under way at once.
-        drafter: `none`, `copy` (the product's) or `knowing` (right with probability 0.6).
+        drafter: `none`, `copy`, `knowing` (right with probability 0.6) or `all` (what the server drafts with: the small
+            model, the table and copies).
         chunk_rows: prompt rows a forward, None for the backend's own choice.
         cancel_neighbours: beside each reply others are started and cancelled midway.
     """
@@ -82,6 +87,8 @@ WAYS = (
     Way("4 streams, 0.6 drafts", 4, "knowing"),
     Way("odd chunks, 0.6 drafts", 1, "knowing", (61,)),
     Way("4 streams, odd chunks, 0.6 drafts, neighbours cancelled", 4, "knowing", (37,), True),
+    Way("alone, all drafters", 1, "all"),
+    Way("4 streams, odd chunks, all drafters, neighbours cancelled", 4, "all", (37,), True),
 )
 
 SOAK_WAYS = (
@@ -89,46 +96,68 @@ SOAK_WAYS = (
     Way("8 streams, 0.6 drafts", 8, "knowing"),
     Way("16 streams, 0.6 drafts", 16, "knowing"),
     Way("16 streams, odd chunks, 0.6 drafts", 16, "knowing", (29,)),
+    Way("8 streams, all drafters", 8, "all"),
+    Way("16 streams, odd chunks, all drafters", 16, "all", (29,)),
 )
 """What `make soak` adds: more streams than the tests have time for."""
 
 
 @dataclass(slots=True)
 class WayReport:
-    """What one way gave. `different` names the replies that were not equal to the serial reference."""
+    """What one way gave.
+
+    Attributes:
+        drafted, kept: drafts verified and emitted, by place in the window, first draft at 0.
+        shared_rounds: windows with drafts that were verified beside another stream's.
+        different: the replies that were not equal to the serial reference.
+    """
 
     way: Way
     replies: int = 0
     tokens: int = 0
     counting: int = 0
-    drafted: int = 0
-    accepted: int = 0
+    drafted: Counter[int] = field(default_factory=Counter)
+    kept: Counter[int] = field(default_factory=Counter)
+    shared_rounds: int = 0
     seconds: float = 0.0
-    counts: DraftCounts = field(default_factory=DraftCounts)
     different: list[str] = field(default_factory=list)
 
     @property
     def counted(self) -> int:
-        """Counting tokens; none where nothing was drafted or nothing was rejected."""
-        return self.counting if self.drafted and any(self.counts.rejected) else 0
+        """Counting tokens; none where nothing was rejected."""
+        return self.counting if self.drafted.total() > self.kept.total() else 0
 
     def as_dict(self) -> dict[str, object]:
-        deepest = max(
-            (i + 1 for i in range(len(self.counts.kept)) if self.counts.kept[i] or self.counts.rejected[i]), default=0
-        )
+        depths = range(len(self.drafted))
         return {
             "way": self.way.name,
             "replies": self.replies,
             "tokens": self.tokens,
             "counting_tokens": self.counted,
-            "drafted": self.drafted,
-            "kept_drafts": self.accepted,
-            "kept_per_depth": self.counts.kept[:deepest],
-            "rejected_per_depth": self.counts.rejected[:deepest],
-            "shared_rounds": self.counts.shared_rounds,
+            "drafted": self.drafted.total(),
+            "kept_drafts": self.kept.total(),
+            "kept_per_depth": [self.kept[depth] for depth in depths],
+            "rejected_per_depth": [self.drafted[depth] - self.kept[depth] for depth in depths],
+            "shared_rounds": self.shared_rounds,
             "seconds": round(self.seconds, 1),
             "different": self.different,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a matrix is made on.
+
+    Attributes:
+        drafter: the small model, if there is one.
+        host_drafts: the source of copies and of the table's drafts; None leaves copies alone.
+    """
+
+    target: TargetBackend
+    drafter: Drafter | None
+    host_drafts: Callable[[Request], Proposer] | None
+    settings: Settings
+    tokenizer: Tokenizer
 
 
 def make_jobs(prompts: Iterable[Prompt], tokenizer: Tokenizer, tokens: int) -> list[Job]:
@@ -146,29 +175,25 @@ def make_jobs(prompts: Iterable[Prompt], tokenizer: Tokenizer, tokens: int) -> l
 class Matrix:
     """Makes replies on one loaded model, in any way."""
 
-    def __init__(self, backend: TargetBackend, settings: Settings, tokenizer: Tokenizer):
-        self._backend = backend
-        self._settings = settings
-        self._served = Served("proof", tokenizer, tokenizer.eos_ids)
+    def __init__(self, opened: Parts):
+        self._target = opened.target
+        self._watched = Watched(opened.target)
+        self._drafted = Drafted(self._watched, opened.drafter, opened.target.vocab) if opened.drafter else None
+        self._opened = opened
+        self._served = Served("proof", opened.tokenizer, opened.tokenizer.eos_ids)
 
     def serial(self, jobs: Sequence[Job]) -> dict[tuple[str, str], Made]:
         """The reference: each reply alone, without drafts."""
-        with self._engine(None, None) as engine:
+        with self._engine(self._watched, None, None) as engine:
             return {job.key: _make(engine, [replace(job.generation, draft=False)])[0] for job in jobs}
 
     def run(self, way: Way, jobs: Sequence[Job], reference: dict[tuple[str, str], Made]) -> WayReport:
         """Make all replies in one way and compare their tokens with the reference."""
         report = WayReport(way)
-        known = {(job.generation.prompt, job.generation.sampling): reference[job.key].tokens for job in jobs}
-
-        def proposer(request: Request) -> Proposer:
-            reply = known.get((request.prompt, request.sampling))
-            if way.drafter == "knowing" and reply is not None:
-                return Watched(KnowingProposer(reply, len(request.prompt), self._backend.vocab), report.counts)
-            return Watched(CopyDrafts(least_match=4), report.counts)
-
+        backend = self._drafted if way.drafter == "all" and self._drafted else self._watched
+        shared_before = self._watched.shared_rounds
         started = time.perf_counter()
-        with self._engine(proposer, way.chunk_rows) as engine:
+        with self._engine(backend, self._proposer(way, jobs, reference), way.chunk_rows) as engine:
             for first in range(0, len(jobs), way.streams):
                 batch = list(jobs[first : first + way.streams])
                 generations = [replace(job.generation, draft=way.drafter != "none") for job in batch]
@@ -178,20 +203,42 @@ class Matrix:
                 if neighbours is not None:
                     neighbours()
         report.seconds = time.perf_counter() - started
+        report.shared_rounds = self._watched.shared_rounds - shared_before
         return report
+
+    def _proposer(
+        self, way: Way, jobs: Sequence[Job], reference: dict[tuple[str, str], Made]
+    ) -> Callable[[Request], Proposer] | None:
+        """The source of drafts on the host; None is the product's own copies."""
+        if way.drafter == "all":
+            return self._opened.host_drafts
+        if way.drafter != "knowing":
+            return None
+        known = {(job.generation.prompt, job.generation.sampling): reference[job.key].tokens for job in jobs}
+
+        def proposer(request: Request) -> Proposer:
+            reply = known.get((request.prompt, request.sampling))
+            if reply is None:
+                return CopyDrafts(least_match=4)
+            return KnowingProposer(reply, len(request.prompt), self._target.vocab)
+
+        return proposer
 
     @contextmanager
     def _engine(
-        self, proposer: Callable[[Request], Proposer] | None, chunk_rows: tuple[int, ...] | None
+        self,
+        backend: Backend,
+        proposer: Callable[[Request], Proposer] | None,
+        chunk_rows: tuple[int, ...] | None,
     ) -> Iterator[Engine]:
-        own_chunks = self._backend.chunk_rows
-        self._backend.chunk_rows = chunk_rows or own_chunks
-        engine = Engine(self._backend, self._settings, self._served, proposer=proposer)
+        own_chunks = self._target.chunk_rows
+        self._target.chunk_rows = chunk_rows or own_chunks
+        engine = Engine(backend, self._opened.settings, self._served, proposer=proposer)
         try:
             yield engine
         finally:
             engine.close()
-            self._backend.chunk_rows = own_chunks
+            self._target.chunk_rows = own_chunks
 
 
 def _add(report: WayReport, job: Job, made: Made, wanted: Made) -> None:
@@ -199,8 +246,8 @@ def _add(report: WayReport, job: Job, made: Made, wanted: Made) -> None:
     report.replies += 1
     report.tokens += stats.completion_tokens
     report.counting += made.counting
-    report.drafted += stats.drafted
-    report.accepted += stats.accepted
+    report.drafted += Counter(dict(enumerate(stats.drafted_per_position)))
+    report.kept += Counter(dict(enumerate(stats.accepted_per_position)))
     if made.tokens != wanted.tokens or stats.token_sha256 != wanted.finished.stats.token_sha256:
         place = next((i for i, (a, b) in enumerate(zip(made.tokens, wanted.tokens, strict=False)) if a != b), -1)
         report.different.append(f"{job.kind}, {job.sampling}: from token {place} of {len(made.tokens)}")

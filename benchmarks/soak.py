@@ -24,6 +24,7 @@ def main() -> int:
         "--least", type=int, default=50_000, help="counting tokens that the proof needs (default: 50000)"
     )
     parser.add_argument("--dtype", default="auto", choices=["auto", "bfloat16", "float32"])
+    parser.add_argument("--drafter", default="auto", help="as for tfjax serve (default: auto)")
     parser.add_argument("--output", type=Path, help="JSON file for the report")
     arguments = parser.parse_args()
     prepare_runtime()
@@ -34,7 +35,8 @@ def main() -> int:
     from benchmarks.real_model import open_matrix
     from benchmarks.suite import load_suite
 
-    opened = open_matrix(dtype=arguments.dtype, lanes=1 + max(way.streams for way in SOAK_WAYS))
+    lanes = 1 + max(way.streams for way in SOAK_WAYS)
+    opened = open_matrix(dtype=arguments.dtype, lanes=lanes, drafter=arguments.drafter)
     jobs = make_jobs(load_suite(arguments.suite), opened.tokenizer, arguments.tokens)
     print(f"{len(jobs)} replies of {arguments.tokens} tokens; serial reference first", flush=True)
     reference = opened.matrix.serial(jobs)
@@ -43,8 +45,9 @@ def main() -> int:
         report = opened.matrix.run(way, jobs, reference)
         reports.append(report)
         print(
-            f"{way.name:55s} {report.tokens:7d} tokens {report.counted:7d} counting {report.drafted:7d} drafted "
-            f"{report.accepted:7d} kept {report.seconds:7.1f} s, {len(report.different)} different",
+            f"{way.name:55s} {report.tokens:7d} tokens {report.counted:7d} counting "
+            f"{report.drafted.total():7d} drafted {report.kept.total():7d} kept "
+            f"{report.seconds:7.1f} s, {len(report.different)} different",
             flush=True,
         )
     counting = sum(report.counted for report in reports)

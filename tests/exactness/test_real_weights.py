@@ -42,7 +42,7 @@ def test_every_way_gives_the_serial_tokens(opened: Opened, proof: Proof, way: Wa
     proof.reports.append(report)
     assert report.different == []
     assert report.tokens == TOKENS * len(proof.jobs)
-    assert (report.drafted > 0) == (way.drafter != "none")
+    assert (report.drafted.total() > 0) == (way.drafter != "none")
 
 
 def test_enough_tokens_counted(proof: Proof) -> None:
