@@ -30,7 +30,8 @@ def share_rows(
         price_ms: time of a round by its rows, the streams that have a held draft in it, and the most of one stream.
         least_rows: a round that measures its rows takes at least this many, or every draft there is.
         held: per stream, whether a drafter makes its drafts, which costs a hold; left out, all are such.
-        steps: the only rows after which a forward gets dearer, so that the widths between need no look; left out, any.
+        steps: the only rows after which a forward with drafts gets dearer, so that widths between need no look; left
+            out, any.
         margin: how many times the tokens per millisecond of no drafts at all the best width must have; 1 asks nothing.
     """
     nodes: list[tuple[float, int, int]] = []
@@ -43,7 +44,8 @@ def share_rows(
     best_rate, best_rows = -inf, fixed_rows + len(nodes)
     for minus_chance, place, stream in (*nodes, _END):
         costs_hold = stream >= 0 and (held is None or held[stream])
-        dearer = steps is None or rows in steps or stream < 0 or (costs_hold and (place == 1 or place > deepest))
+        dearer = steps is None or rows in steps or rows == fixed_rows or stream < 0
+        dearer = dearer or (costs_hold and (place == 1 or place > deepest))
         if dearer and rows >= least_rows:
             rate = tokens / price_ms(rows, drafting, deepest)
             if rate > best_rate:

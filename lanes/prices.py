@@ -15,6 +15,7 @@ PLAIN_WITHIN = 3
 LEARNING_ROUNDS = 8
 LEARNING_EVERY = 32
 LEARNING_DRAFTS = 2
+FADE = 0.99
 
 
 class Prices:
@@ -22,6 +23,9 @@ class Prices:
 
     A forward takes the measured time of the width that its rows pad to, and where rows are learned also what each
     row beyond one per stream was seen to add. That may be negative, so none is priced below that of its streams alone.
+    Where holds are priced and rows are not learned, rounds with drafts add what they were seen to take beyond all that:
+    contexts, sampling and busy processors make many streams' drafts dearer than tables that were measured at rest. Each
+    plain round lets that fade by a hundredth, so that drafts are tried again.
 
     Attributes:
         hold: prices of the drafter.
@@ -49,6 +53,7 @@ class Prices:
         self._measures = learn_rows or measure_width
         self._overhead_ms: dict[int, float] = {}
         self._row_ms: float | None = None
+        self._surplus_ms: dict[int, float] = {}
         self._rounds: Counter[int] = Counter()
         self._drafted: Counter[int] = Counter()
 
@@ -77,7 +82,10 @@ class Prices:
         if not self.hold.priced:
             return lambda rows, _drafting, _deepest: overhead_ms + forward_ms(rows)
         hold_ms = self.hold.table()
-        return lambda rows, drafting, deepest: overhead_ms + forward_ms(rows) + hold_ms(drafting, deepest)
+        drafted_ms = overhead_ms + max(0.0, self._surplus_ms.get(streams, 0.0))
+        return lambda rows, drafting, deepest: (
+            (drafted_ms if rows > streams else overhead_ms) + forward_ms(rows) + hold_ms(drafting, deepest)
+        )
 
     @property
     def steps(self) -> Container[int] | None:
@@ -119,11 +127,19 @@ class Prices:
         if rows == streams:
             sample_ms = max(0.0, round_ms - self._table_ms(rows))
             self._overhead_ms[streams] = _average(self._overhead_ms.get(streams), sample_ms)
+            if streams in self._surplus_ms:
+                self._surplus_ms[streams] *= FADE
         elif drafting:
             self._drafted[streams] += 1
-            if self._learns_rows and streams in self._overhead_ms:
+            if streams in self._overhead_ms:
                 expected_ms = self._overhead_ms[streams] + self._table_ms(rows) + self.hold.ms(drafting, deepest)
-                self._row_ms = _average(self._row_ms, (round_ms - expected_ms) / (rows - streams))
+                self._learn(rows - streams, streams, round_ms - expected_ms)
+
+    def _learn(self, drafts: int, streams: int, unexpected_ms: float) -> None:
+        if self._learns_rows:
+            self._row_ms = _average(self._row_ms, unexpected_ms / drafts)
+        else:
+            self._surplus_ms[streams] = _average(self._surplus_ms.get(streams), unexpected_ms)
 
     def _table_ms(self, rows: int) -> float:
         if rows < len(self._width_of):

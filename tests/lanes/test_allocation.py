@@ -327,3 +327,13 @@ def test_a_learning_round_that_forced_rows_fill_is_priced_as_any_other() -> None
     granted, asked = asked_prices(2, [[0.9], []])
     assert granted == [0, 0]
     assert asked == [(2, 0, 0), (3, 1, 1)]
+
+
+def test_the_first_draft_may_be_dearer_though_the_width_is_the_same() -> None:
+    """What rounds with drafts were seen to take beyond their price starts with the first draft."""
+
+    def price_ms(rows: int, drafting: int, deepest: int) -> float:
+        return 30.0 if rows == 1 else 40.0
+
+    assert share_rows([(0.1,)], 1, 8, price_ms, held=[False], steps={2, 4}) == [0]
+    assert share_rows([(0.5,)], 1, 8, price_ms, held=[False], steps={2, 4}) == [1]

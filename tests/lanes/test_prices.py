@@ -228,3 +228,40 @@ def test_each_number_of_streams_is_measured_by_itself() -> None:
     learned = taught(*[1.0] * 8)
     assert learned.least_rows(1) is None
     assert learned.least_rows(2) == 4
+
+
+def underpriced(*beyond_ms: float, streams: int = 2) -> Prices:
+    """Rounds of two drafting streams, 5 ms of overhead, that took so much more than their price."""
+    learned = prices()
+    learned.observe(streams, streams, learned.forward_ms(streams) + 5.0)
+    for surplus_ms in beyond_ms:
+        learned.observe(4, streams, 5.0 + 39.0 + 3.0 + surplus_ms, drafting=2, deepest=1)
+    return learned
+
+
+def test_rounds_with_drafts_add_what_they_were_seen_to_take_beyond_their_price() -> None:
+    assert underpriced(10.0).of_round(2)(4, 2, 1) == pytest.approx(5 + 39 + 3 + 10)
+    assert underpriced(10.0, 20.0).of_round(2)(4, 2, 1) == pytest.approx(5 + 39 + 3 + 12)
+    assert underpriced(10.0).of_round(2)(2, 0, 0) == 5 + 30  # a plain round takes no more
+    assert underpriced(10.0).of_round(1)(2, 1, 1) == 5 + 30 + 2  # nor do rounds of another number of streams
+
+
+def test_rounds_with_drafts_are_never_priced_below_the_tables() -> None:
+    assert underpriced(-10.0).of_round(2)(4, 2, 1) == 5 + 39 + 3
+
+
+def test_what_drafts_took_beyond_their_price_fades_with_plain_rounds() -> None:
+    learned = underpriced(10.0)
+    for _ in range(100):
+        learned.observe(2, 2, 35.0)
+    assert learned.of_round(2)(4, 2, 1) == pytest.approx(5 + 39 + 3 + 10 * 0.99**100)
+
+
+def test_only_one_of_rows_and_rounds_learns_what_drafts_take_beyond_their_price() -> None:
+    rows = prices(learn_rows=True)
+    unpriced = Prices((2, 4, 8), TABLE)
+    for learned in (rows, unpriced):
+        learned.observe(2, 2, 35.0)
+        learned.observe(4, 2, 5.0 + 39.0 + 10.0, drafting=2, deepest=0)
+    assert rows.of_round(2)(4, 0, 0) == pytest.approx(5 + 39 + 10)
+    assert unpriced.of_round(2)(4, 2, 1) == 5 + 39
