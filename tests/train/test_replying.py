@@ -16,7 +16,7 @@ import pytest
 from tests.train.tiny_run import write_target
 from tfjax.train import main
 from tfjax.train.replying import wide_plan
-from tfjax.train.shards import read_recipe, read_replies, shards
+from tfjax.train.shards import answers_problems, read_recipe, read_replies, shards
 
 PROBLEMS = [{"entry_point": f"f{i}", "prompt": f"def f{i}(a):\n    '''Add {i}.'''\n"} for i in range(12)]
 TEMPLATE = "{% for m in messages %}<s>{{ m['content'] }}{% endfor %}"
@@ -76,6 +76,7 @@ def test_after_a_kill_the_replies_are_those_of_a_run_that_was_not_killed(
     assert len({reply.reply for reply in after}) > len(PROBLEMS)
     recipe = read_recipe(killed)
     assert (recipe["context"], recipe["most_new"], recipe["prompts"]) == (160, 40, "HumanEval 1")
+    assert answers_problems(recipe)
 
 
 def test_a_directory_of_another_recipe_is_left_alone(

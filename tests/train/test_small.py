@@ -38,7 +38,7 @@ def words(base: Path, output: str = "out") -> list[str]:
 
 
 def test_a_run_leaves_a_drafter_and_its_record(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tiny_run.write_replies(base / "problems", base / "target", tiny_run.replies(6), prompts="HumanEval")
+    tiny_run.write_replies(base / "problems", base / "target", tiny_run.replies(6), prompts="HumanEval 1")
     command = [*words(base), "--measure", str(base / "problems"), "--epochs", "1"]
     assert main(command) == 0
     record = json.loads((base / "out" / "training.json").read_text())

@@ -71,7 +71,7 @@ def test_steps_are_a_whole_number_of_dispatches(base: Path, epochs: str) -> None
 
 def test_more_replies_are_measured_under_their_names(base: Path) -> None:
     some = tiny_run.replies(3)
-    tiny_run.write_replies(base / "problems", base / "target", some, prompts="HumanEval")
+    tiny_run.write_replies(base / "problems", base / "target", some, prompts="HumanEval 1")
     tiny_run.write_replies(base / "chats", base / "target", some)
     material = gathered(base, "--measure", str(base / "problems"), "--measure", str(base / "chats"))
     assert {name: len(found) for name, found in material.measured.items()} == {
@@ -91,7 +91,7 @@ def test_replies_of_several_directories_are_learned_together(base: Path) -> None
 
 
 def test_replies_to_human_eval_train_nothing(base: Path) -> None:
-    tiny_run.write_replies(base / "problems", base / "target", prompts="HumanEval")
+    tiny_run.write_replies(base / "problems", base / "target", prompts="HumanEval 1")
     with pytest.raises(ValueError, match=r"problems holds the replies to HumanEval.*--measure"):
         gathered(base, "--replies", str(base / "problems"))
 

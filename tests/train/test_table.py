@@ -91,6 +91,7 @@ def test_the_size_is_a_limit(tmp_path: Path, target: Path) -> None:
         ("missing", "holds no replies (recipe.json"),
         ("empty", "there are no replies to count yet"),
         ("vocabulary", "whose vocabulary is another than this model's"),
+        ("problems", "holds the replies to HumanEval, which measure drafters and train none"),
         ("damaged", "is no shard of replies"),
         ("evaluate", "holds no replies (recipe.json"),
     ],
@@ -100,7 +101,7 @@ def test_replies_that_cannot_be_used_end_in_one_line(
 ) -> None:
     replies = tmp_path / "replies"
     if case != "missing":
-        changed = {"vocabulary": "other"} if case == "vocabulary" else {}
+        changed = {"vocabulary": {"vocabulary": "other"}, "problems": {"prompts": "HumanEval 1"}}.get(case, {})
         write_replies(replies, target, [] if case == "empty" else REPLIES, **changed)
     if case == "damaged":
         next(replies.glob("shard*")).write_bytes(b"x")

@@ -25,7 +25,7 @@ from tfjax.train.harvest import harvest
 from tfjax.train.held_out import load_held_out, read_problems
 from tfjax.train.prompts import VERSION, ProblemPrompts, Prompts
 from tfjax.train.replies import Limits, PromptEncoder, PromptSource, Writer
-from tfjax.train.shards import Recipe, open_directory
+from tfjax.train.shards import HUMAN_EVAL, Recipe, open_directory
 
 LEAST_ROWS = 8
 
@@ -139,4 +139,4 @@ def _prompts(settings: ReplySettings) -> _Material:
     except ValueError as error:
         raise CommandError(str(error)) from error
     sha256 = hashlib.sha256("\0".join(problem.prompt for problem in problems).encode()).hexdigest()
-    return _Material(f"HumanEval {VERSION}", ProblemPrompts(problems, settings.seed), sha256, {})
+    return _Material(f"{HUMAN_EVAL} {VERSION}", ProblemPrompts(problems, settings.seed), sha256, {})

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tfjax.checkpoints.cache import write_atomically
 
 RECIPE = "recipe.json"
+HUMAN_EVAL = "HumanEval"
 TENSORS = ("tokens", "offsets", "reply_starts", "index", "kind", "temperature")
 
 
@@ -59,6 +60,11 @@ class Recipe:
 
 class UnusableReplies(ValueError):
     """A directory of replies that is missing, damaged or of another recipe. The message says what to do."""
+
+
+def answers_problems(recipe: Mapping[str, Any]) -> bool:
+    """Whether the replies answer HumanEval, which drafters are measured on and never learn from."""
+    return str(recipe.get("prompts")).partition(" ")[0] == HUMAN_EVAL
 
 
 def open_directory(directory: Path, recipe: Recipe) -> None:

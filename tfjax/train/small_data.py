@@ -16,7 +16,6 @@ PAD, PROMPT, REPLY, CONTEXT = 0, 1, 2, 3
 """Kinds of token. CONTEXT is a token that another row counts and this one only reads."""
 
 HELD_OUT_ONE_IN = 50
-HUMAN_EVAL = "HumanEval"
 
 type Ints = NDArray[np.int32]
 

@@ -17,10 +17,9 @@ from tfjax.engine.load import model_id
 from tfjax.engine.table import vocabulary_hash
 from tfjax.models.llama import LlamaConfig
 from tfjax.text.loading import load_tokenizer
-from tfjax.train.shards import read_recipe
+from tfjax.train.shards import HUMAN_EVAL, answers_problems, read_recipe
 from tfjax.train.small_config import SmallConfig, check_size
 from tfjax.train.small_data import (
-    HUMAN_EVAL,
     Document,
     Ints,
     Packed,
@@ -72,7 +71,7 @@ def gather(settings: Settings, progress: Callable[[str, float], None]) -> Materi
     """
     recipes = {directory: read_recipe(directory) for directory in (*settings.replies, *settings.measure)}
     for directory in settings.replies:
-        if recipes[directory].get("prompts") == HUMAN_EVAL:
+        if answers_problems(recipes[directory]):
             raise ValueError(
                 f"{directory} holds the replies to {HUMAN_EVAL}, which measure drafters and train none; "
                 "give them as --measure"
@@ -144,4 +143,4 @@ def fingerprint(rows: Packed) -> str:
 
 
 def _name(directory: Path, recipe: dict[str, Any]) -> str:
-    return HUMAN_EVAL if recipe.get("prompts") == HUMAN_EVAL else directory.name
+    return HUMAN_EVAL if answers_problems(recipe) else directory.name

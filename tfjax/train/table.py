@@ -23,7 +23,14 @@ from tfjax.lanes.table_drafts import Table, TableDrafts
 from tfjax.text.loading import load_tokenizer
 from tfjax.train.ngrams import Grams, count, guesses, prune, windows
 from tfjax.train.replaying import replay
-from tfjax.train.shards import UnusableReplies, WrittenReply, read_recipe, read_replies
+from tfjax.train.shards import (
+    HUMAN_EVAL,
+    UnusableReplies,
+    WrittenReply,
+    answers_problems,
+    read_recipe,
+    read_replies,
+)
 
 HELD_OUT_EVERY = 20
 COPY_LEAST_MATCH = 4
@@ -61,6 +68,12 @@ def train_table(settings: TableSettings, progress: Progress) -> dict[str, Any]:
     vocabulary = vocabulary_hash(tokenizer)
     progress("reading replies", 0.0)
     recipes = {str(directory): _checked_recipe(directory, vocabulary) for directory in settings.replies}
+    for directory, recipe in recipes.items():
+        if answers_problems(recipe):
+            raise UnusableReplies(
+                f"{directory} holds the replies to {HUMAN_EVAL}, which measure drafters and train none; "
+                "give them as --evaluate"
+            )
     counted, held_out = split(reply for directory in settings.replies for reply in read_replies(directory))
     if not counted:
         raise UnusableReplies("there are no replies to count yet; let `tfjax train replies` write some")
