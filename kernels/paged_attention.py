@@ -124,7 +124,8 @@ def tiles_in_turn(
         )
         return jax.lax.dynamic_update_slice_in_dim(out, attended, start, 0)
 
-    return jax.lax.fori_loop(0, tiles.used, one_tile, jnp.zeros(q.shape, jnp.float32))
+    out: jax.Array = jax.lax.fori_loop(0, tiles.used, one_tile, jnp.zeros(q.shape, jnp.float32))
+    return out
 
 
 def tiles_together(
@@ -157,7 +158,8 @@ def tiles_together(
         return out.at[own].set(attended, mode="drop")
 
     groups = (tiles.used + at_once - 1) // at_once
-    return jax.lax.fori_loop(0, groups, one_group, jnp.zeros(q.shape, jnp.float32))
+    out: jax.Array = jax.lax.fori_loop(0, groups, one_group, jnp.zeros(q.shape, jnp.float32))
+    return out
 
 
 def _attend_tile(
@@ -234,7 +236,8 @@ def _blocks_in_turn(tile: _Tile, start: Carry) -> Carry:
         added, mixed = tile.sums(block, weight)
         return new_peak, total * scale + added, acc * scale + mixed
 
-    return jax.lax.fori_loop(0, tile.blocks, one_block, start)
+    end: Carry = jax.lax.fori_loop(0, tile.blocks, one_block, start)
+    return end
 
 
 def _blocks_together(tile: _Tile, start: Carry) -> Carry:
@@ -253,7 +256,8 @@ def _blocks_together(tile: _Tile, start: Carry) -> Carry:
         return peaks[-1], total, acc
 
     groups = (tile.blocks + BLOCKS_AT_ONCE - 1) // BLOCKS_AT_ONCE
-    return jax.lax.fori_loop(0, groups, some_blocks, start)
+    end: Carry = jax.lax.fori_loop(0, groups, some_blocks, start)
+    return end
 
 
 def _mix(weight: jax.Array, values: jax.Array) -> jax.Array:

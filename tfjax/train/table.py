@@ -68,10 +68,10 @@ def train_table(settings: TableSettings, progress: Progress) -> dict[str, Any]:
     vocabulary = vocabulary_hash(tokenizer)
     progress("reading replies", 0.0)
     recipes = {str(directory): _checked_recipe(directory, vocabulary) for directory in settings.replies}
-    for directory, recipe in recipes.items():
+    for name, recipe in recipes.items():
         if answers_problems(recipe):
             raise UnusableReplies(
-                f"{directory} holds the replies to {HUMAN_EVAL}, which measure drafters and train none; "
+                f"{name} holds the replies to {HUMAN_EVAL}, which measure drafters and train none; "
                 "give them as --evaluate"
             )
     counted, held_out = split(reply for directory in settings.replies for reply in read_replies(directory))
