@@ -117,13 +117,13 @@ class Serving:
         return self.said[before:]
 
 
-@pytest.mark.weights
-@pytest.mark.timeout(START_S + 60)
 def _phase(line: str) -> str:
-    """What stands before details: a name after a colon, or a bracket."""
+    """What stands before details, which follow a colon or stand in brackets."""
     return re.split(r"[:(]", line)[0].strip()
 
 
+@pytest.mark.weights
+@pytest.mark.timeout(START_S + 60)
 def test_f8_a_start_shows_its_phases_and_a_signal_its_stacks(tmp_path: Path) -> None:
     """F8. A silent start (kernels being built, a stale lock) could not be told from a hang."""
     serving = Serving(tmp_path / "stderr")
