@@ -86,12 +86,7 @@ def paged_attention(
     q = jnp.pad(q, ((0, tile_rows), (0, 0), (0, 0)))
     position = jnp.pad(position, (0, tile_rows))
     out = jax.lax.platform_dependent(
-        q,
-        keys,
-        values,
-        position,
-        tiles,
-        page_table,
+        Operands(q, keys, values, position, tiles, page_table),
         cuda=functools.partial(tiles_together, tile_rows=tile_rows, at_once=max(1, ROWS_AT_ONCE // tile_rows)),
         default=functools.partial(tiles_in_turn, tile_rows=tile_rows),
     )
@@ -99,17 +94,20 @@ def paged_attention(
     return attended
 
 
-def tiles_in_turn(
-    q: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    position: jax.Array,
-    tiles: Tiles,
-    page_table: jax.Array,
-    *,
-    tile_rows: int,
-) -> jax.Array:
-    """One tile after another, each walking no more key blocks than it needs. Shapes as above, rows padded by a tile."""
+class Operands(NamedTuple):
+    """What attention reads, with shapes as in `paged_attention` but rows padded by a tile."""
+
+    q: jax.Array
+    keys: jax.Array
+    values: jax.Array
+    position: jax.Array
+    tiles: Tiles
+    page_table: jax.Array
+
+
+def tiles_in_turn(operands: Operands, *, tile_rows: int) -> jax.Array:
+    """One tile after another, each walking no more key blocks than it needs. Shape: float32 [R + tile_rows, N, H]."""
+    q, keys, values, position, tiles, page_table = operands
 
     def one_tile(i: jax.Array, out: jax.Array) -> jax.Array:
         start = tiles.start[i]
@@ -128,22 +126,13 @@ def tiles_in_turn(
     return out
 
 
-def tiles_together(
-    q: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    position: jax.Array,
-    tiles: Tiles,
-    page_table: jax.Array,
-    *,
-    tile_rows: int,
-    at_once: int,
-) -> jax.Array:
+def tiles_together(operands: Operands, *, tile_rows: int, at_once: int) -> jax.Array:
     """Groups of `at_once` tiles, all walking as many key blocks as the longest of them needs.
 
     A GPU that walks tile after tile and block after block is idle between its many small kernels. Bits may differ from
     the other form's, so a device always takes the same one.
     """
+    q, keys, values, position, tiles, page_table = operands
 
     def one_group(group: jax.Array, out: jax.Array) -> jax.Array:
         number = jnp.minimum(group * at_once + jnp.arange(at_once), tiles.used - 1)

@@ -16,6 +16,7 @@ from tests.row_invariance import assert_row_invariant, bits, rows_of_normals, vi
 from tfjax.kernels.paged_attention import (
     BLOCK_KEYS,
     PAGE_ROWS,
+    Operands,
     Tiles,
     _mix,
     paged_attention,
@@ -275,6 +276,11 @@ def test_overhanging_tiles_do_not_overwrite_the_next_lanes_rows() -> None:
     np.testing.assert_allclose(attention(shape, 8)(q, lane, position), reference(shape, q, lane, position), atol=1e-5)
 
 
+def padded(q: Any, keys: Any, values: Any, position: Any, tiles: Tiles, tile_rows: int) -> Operands:
+    rows = (0, tile_rows)
+    return Operands(np.pad(q, (rows, (0, 0), (0, 0))), keys, values, np.pad(position, rows), tiles, PAGE_TABLE)
+
+
 @pytest.mark.parametrize("at_once", [1, 3, 64])
 @pytest.mark.parametrize("tile_rows", [1, 4, 16])
 @pytest.mark.parametrize("name", ["gqa", "smollm2"])
@@ -288,9 +294,9 @@ def test_tiles_together_give_what_tiles_in_turn_do(name: str, tile_rows: int, at
     q = rows_of_normals(15, len(lane), shape.heads, shape.size, dtype=shape.dtype)
     keys, values = unused_filled(shape, [128, 203, 70], np.nan)
     tiles = tiles_of(lane, position, tile_rows)
-    padded = (np.pad(q, ((0, tile_rows), (0, 0), (0, 0))), keys, values, np.pad(position, (0, tile_rows)), tiles)
-    in_turn = jax.jit(functools.partial(tiles_in_turn, tile_rows=tile_rows))(*padded, PAGE_TABLE)
-    together = jax.jit(functools.partial(tiles_together, tile_rows=tile_rows, at_once=at_once))(*padded, PAGE_TABLE)
+    operands = padded(q, keys, values, position, tiles, tile_rows)
+    in_turn = jax.jit(functools.partial(tiles_in_turn, tile_rows=tile_rows))(operands)
+    together = jax.jit(functools.partial(tiles_together, tile_rows=tile_rows, at_once=at_once))(operands)
     np.testing.assert_allclose(together[: len(q)], in_turn[: len(q)], atol=1e-6, rtol=0)
 
 
@@ -299,8 +305,8 @@ def test_more_blocks_than_walk_together(monkeypatch: pytest.MonkeyPatch) -> None
     shape = SHAPES["gqa"]
     q, lane, position = border_rows(shape)
     tiles = tiles_of(lane, position, 16)
-    padded = (np.pad(q, ((0, 16), (0, 0), (0, 0))), *pools(shape), np.pad(position, (0, 16)), tiles)
-    found = jax.jit(functools.partial(tiles_together, tile_rows=16, at_once=5))(*padded, PAGE_TABLE)
+    operands = padded(q, *pools(shape), position, tiles, 16)
+    found = jax.jit(functools.partial(tiles_together, tile_rows=16, at_once=5))(operands)
     np.testing.assert_allclose(found[: len(q)], reference(shape, q, lane, position), atol=1e-5)
 
 

@@ -67,6 +67,19 @@ def answers_problems(recipe: Mapping[str, Any]) -> bool:
     return str(recipe.get("prompts")).partition(" ")[0] == HUMAN_EVAL
 
 
+def check_learnable(directory: Path, recipe: Mapping[str, Any], instead: str) -> None:
+    """Refuse to learn from replies that only measure; `instead` is the flag that takes them.
+
+    Raises:
+        UnusableReplies: naming the directory and that flag.
+    """
+    if answers_problems(recipe):
+        raise UnusableReplies(
+            f"{directory} holds the replies to {HUMAN_EVAL}, which measure drafters and train none; "
+            f"give them as {instead}"
+        )
+
+
 def open_directory(directory: Path, recipe: Recipe) -> None:
     """Make the directory, or check that what lies there is of the same recipe.
 

@@ -17,7 +17,7 @@ from tfjax.engine.load import model_id
 from tfjax.engine.table import vocabulary_hash
 from tfjax.models.llama import LlamaConfig
 from tfjax.text.loading import load_tokenizer
-from tfjax.train.shards import HUMAN_EVAL, answers_problems, read_recipe
+from tfjax.train.shards import HUMAN_EVAL, answers_problems, check_learnable, read_recipe
 from tfjax.train.small_config import SmallConfig, check_size
 from tfjax.train.small_data import (
     Document,
@@ -71,11 +71,7 @@ def gather(settings: Settings, progress: Callable[[str, float], None]) -> Materi
     """
     recipes = {directory: read_recipe(directory) for directory in (*settings.replies, *settings.measure)}
     for directory in settings.replies:
-        if answers_problems(recipes[directory]):
-            raise ValueError(
-                f"{directory} holds the replies to {HUMAN_EVAL}, which measure drafters and train none; "
-                "give them as --measure"
-            )
+        check_learnable(directory, recipes[directory], "--measure")
     progress("finding the target", 0.0)
     path = resolve_model(settings.model, offline=False, progress=progress)
     checkpoint = open_checkpoint(path)

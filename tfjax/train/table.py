@@ -24,10 +24,9 @@ from tfjax.text.loading import load_tokenizer
 from tfjax.train.ngrams import Grams, count, guesses, prune, windows
 from tfjax.train.replaying import replay
 from tfjax.train.shards import (
-    HUMAN_EVAL,
     UnusableReplies,
     WrittenReply,
-    answers_problems,
+    check_learnable,
     read_recipe,
     read_replies,
 )
@@ -67,13 +66,9 @@ def train_table(settings: TableSettings, progress: Progress) -> dict[str, Any]:
     tokenizer = load_tokenizer(open_checkpoint(resolve_model(settings.model, offline=False, progress=progress)))
     vocabulary = vocabulary_hash(tokenizer)
     progress("reading replies", 0.0)
-    recipes = {str(directory): _checked_recipe(directory, vocabulary) for directory in settings.replies}
-    for name, recipe in recipes.items():
-        if answers_problems(recipe):
-            raise UnusableReplies(
-                f"{name} holds the replies to {HUMAN_EVAL}, which measure drafters and train none; "
-                "give them as --evaluate"
-            )
+    recipes = {directory: _checked_recipe(directory, vocabulary) for directory in settings.replies}
+    for directory, recipe in recipes.items():
+        check_learnable(directory, recipe, "--evaluate")
     counted, held_out = split(reply for directory in settings.replies for reply in read_replies(directory))
     if not counted:
         raise UnusableReplies("there are no replies to count yet; let `tfjax train replies` write some")
@@ -94,7 +89,7 @@ def train_table(settings: TableSettings, progress: Progress) -> dict[str, Any]:
     record = {
         "command": shlex.join(["tfjax", "train", "table", *settings.words]),
         "version": __version__,
-        "replies": recipes,
+        "replies": {str(directory): recipe for directory, recipe in recipes.items()},
         "counted": _sizes(counted),
         "held_out": _sizes(held_out),
         "contexts": _contexts(orders, kept),
