@@ -19,6 +19,7 @@ from tfjax.plots import line_plot
 from tfjax.train.small_loop import Curve, Outcome, Pace
 from tfjax.train.small_material import Material
 from tfjax.train.small_settings import NAME, Settings
+from tfjax.train.small_step import TrainState
 
 RECORD, PLOT = "training.json", "loss.svg"
 MOST_POINTS = 200
@@ -38,7 +39,7 @@ class Run:
     settings: Settings
     words: Sequence[str]
     pace: Pace
-    outcome: Outcome
+    outcome: Outcome[TrainState]
     acceptance: Mapping[str, Any]
     weights_bytes: int
     wall_s: float

@@ -11,10 +11,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfjax.train.small_data import Packed, rows_of_steps
-from tfjax.train.small_step import Metrics, Models, Step, TrainState
+from tfjax.train.small_data import rows_of_steps
 
 type Curve = list[dict[str, float]]
+
+
+class Data(Protocol):
+    """A named tuple of arrays whose `token` has a row for each row of the others."""
+
+    @property
+    def token(self) -> Any: ...
+
+
+class Metrics(Protocol):
+    """A named tuple of numbers for each step of a dispatch; one of them is `loss`."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+type Step[S, M, D: Data] = Callable[[S, M, D, jax.Array], tuple[S, Metrics]]
+"""Takes several steps: (state, models, all rows, row numbers int32 [steps, batch]) -> (state, metrics)."""
 
 
 class Keeper(Protocol):
@@ -48,7 +64,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome[S]:
     """How a run ended.
 
     Attributes:
@@ -57,27 +73,27 @@ class Outcome:
         curve: points with `step`, `loss` and the other metrics, each a mean over one dispatch.
     """
 
-    state: TrainState
+    state: S
     step: int
     resumed_from: int
     curve: Curve
 
 
-def train(
-    step: Step,
-    state: TrainState,
-    models: Models,
-    data: Packed,
+def train[S, M, D: Data](
+    step: Step[S, M, D],
+    state: S,
+    models: M,
+    data: D,
     pace: Pace,
     keeper: Keeper,
     report: Callable[[dict[str, float]], None],
     clock: Callable[[], float] = time.monotonic,
-) -> Outcome:
+) -> Outcome[S]:
     """Train from the last checkpoint, or from `state` where there is none, up to the last step or the limit."""
     kept = keeper.restore(state)
     done, state, curve = (0, state, []) if kept is None else kept
     resumed_from = done
-    on_device = Packed(*(jnp.asarray(part) for part in data))
+    on_device = jax.tree.map(jnp.asarray, data)
     stop_s = None if pace.limit_s is None else clock() + pace.limit_s
     unread: tuple[int, Metrics] | None = None
     while done < pace.steps:
@@ -106,7 +122,7 @@ def _read(unread: tuple[int, Metrics] | None, curve: Curve, report: Callable[[di
     if unread is None:
         return
     done, metrics = unread
-    means = {name: float(np.mean(value)) for name, value in zip(Metrics._fields, jax.device_get(metrics), strict=True)}
+    means = {name: float(np.mean(value)) for name, value in jax.device_get(metrics._asdict()).items()}
     if not np.isfinite(means["loss"]):
         raise FloatingPointError(
             f"the loss is {means['loss']} at step {done}; take a lower --learning-rate (and another --output)"

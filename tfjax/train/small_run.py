@@ -79,7 +79,9 @@ def _models(settings: Settings, material: Material) -> Models:
     return Models(frozen, teacher)
 
 
-def _fit(settings: Settings, material: Material, models: Models, pace: Pace, keeper: Checkpoints) -> Outcome:
+def _fit(
+    settings: Settings, material: Material, models: Models, pace: Pace, keeper: Checkpoints
+) -> Outcome[TrainState]:
     schedule = Schedule(settings.learning_rate, pace.steps, settings.weight_decay)
     objective = Objective(settings.teacher_weight, settings.prompt_weight)
     step = make_step(material.config, shape_of(material.target), objective, schedule)
@@ -89,7 +91,7 @@ def _fit(settings: Settings, material: Material, models: Models, pace: Pace, kee
         return train(step, state, models, material.rows, pace, keeper, report)
 
 
-def _acceptance(settings: Settings, material: Material, models: Models, outcome: Outcome) -> dict[str, Any]:
+def _acceptance(settings: Settings, material: Material, models: Models, outcome: Outcome[TrainState]) -> dict[str, Any]:
     """By name of the replies, of the greedy ones among them; of all where none is greedy."""
     found = {}
     for name, documents in material.measured.items():
