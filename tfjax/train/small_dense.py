@@ -62,14 +62,31 @@ def places(segment: jax.Array, position: jax.Array) -> Places:
 def run_layers(x: jax.Array, layers: Weights, shape: Shape, at: Places) -> jax.Array:
     """All layers in turn. Shapes: x [B, T, D], each of `layers` [layers, ...] -> [B, T, D], not normed."""
     frequency = jnp.asarray(shape.rope.inverse_frequency(shape.head_dim))
+    return jax.lax.scan(lambda x, weights: (_layer(x, weights, shape, at, frequency), None), x, layers)[0]
 
-    def layer(x: jax.Array, weights: Weights) -> tuple[jax.Array, None]:
-        x = x + _attention(rms_norm(x, weights["attention_norm"], shape.norm_eps), weights, shape, at, frequency)
-        h = rms_norm(x, weights["mlp_norm"], shape.norm_eps)
-        gate, up = (product(h, weights[name]).astype(jnp.float32) for name in ("gate", "up"))
-        return x + product((jax.nn.silu(gate) * up).astype(x.dtype), weights["down"]), None
 
-    return jax.lax.scan(layer, x, layers)[0]
+def tapped_layers(
+    x: jax.Array, layers: Weights, shape: Shape, at: Places, taps: tuple[int, ...]
+) -> tuple[jax.Array, jax.Array]:
+    """As `run_layers`, and the residual stream after each tapped layer, side by side in the order of `taps`.
+
+    Shapes: x [B, T, D] -> [B, T, D], [B, T, taps * D].
+    """
+    frequency = jnp.asarray(shape.rope.inverse_frequency(shape.head_dim))
+
+    def layer(x: jax.Array, weights: Weights) -> tuple[jax.Array, jax.Array]:
+        x = _layer(x, weights, shape, at, frequency)
+        return x, x
+
+    x, after = jax.lax.scan(layer, x, layers)
+    return x, jnp.concatenate([after[tap] for tap in taps], -1)
+
+
+def _layer(x: jax.Array, weights: Weights, shape: Shape, at: Places, frequency: jax.Array) -> jax.Array:
+    x = x + _attention(rms_norm(x, weights["attention_norm"], shape.norm_eps), weights, shape, at, frequency)
+    h = rms_norm(x, weights["mlp_norm"], shape.norm_eps)
+    gate, up = (product(h, weights[name]).astype(jnp.float32) for name in ("gate", "up"))
+    return x + product((jax.nn.silu(gate) * up).astype(x.dtype), weights["down"])
 
 
 def product(x: jax.Array, weight: jax.Array) -> jax.Array:
