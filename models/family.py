@@ -27,13 +27,15 @@ class Family[Config]:
         config_from_hf: reads config.json, strictly.
         build: makes the module with placeholder parameters of the given dtype.
         sources: parameter path -> checkpoint tensors laid end to end along the first axis.
-        empty_cache: (config, pages, page_rows, dtype) -> zeroed state.
-        cache_bytes_per_position: (config, dtype) -> bytes.
+        empty_cache: (config, pages, page_rows, lanes, dtype) -> zeroed state; page 0 and the last lane are scratch.
+        cache_bytes_per_position: (config, dtype) -> bytes that grow with the context.
+        cache_bytes_per_lane: (config, dtype) -> bytes that a lane takes whatever its context.
     """
 
     architecture: str
     config_from_hf: Callable[[Mapping[str, Any]], Config]
     build: Callable[[Config, jnp.dtype], nnx.Module]
     sources: Callable[[Config], Mapping[str, tuple[Source, ...]]]
-    empty_cache: Callable[[Config, int, int, jnp.dtype], Any]
+    empty_cache: Callable[[Config, int, int, int, jnp.dtype], Any]
     cache_bytes_per_position: Callable[[Config, jnp.dtype], int]
+    cache_bytes_per_lane: Callable[[Config, jnp.dtype], int]

@@ -18,7 +18,7 @@ from tfjax.models.blocks.norm import RMSNorm
 from tfjax.models.blocks.rope import RopeConfig
 from tfjax.models.config import ConfigError, flag, reject_unknown, require_number, require_size
 from tfjax.models.family import Family, Source
-from tfjax.models.rows import LayerCache, Rows
+from tfjax.models.rows import Forward, LayerCache, Rows, tapped
 
 KNOWN_KEYS = frozenset(
     """vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim
@@ -138,14 +138,16 @@ def run_layers(
     rows: Rows,
     *,
     tile_rows: int,
-) -> tuple[jax.Array, tuple[LayerCache, ...]]:
-    """All layers in order. Shapes: x [R, D] -> [R, D] and the cache with the rows written."""
+    taps: tuple[int, ...] = (),
+) -> Forward:
+    """All layers in order, without the final norm. Shapes: x [R, D]."""
     frequency = jnp.asarray(config.rope.inverse_frequency(config.head_dim))
-    written = []
+    written, after = [], []
     for layer, layer_cache in zip(layers, cache, strict=True):
         x, new_cache = _layer(*nnx.split(layer), x, layer_cache, rows, frequency, tile_rows)
         written.append(new_cache)
-    return x, tuple(written)
+        after.append(x)
+    return Forward(x, tuple(written), tapped(after, taps))
 
 
 class Llama(nnx.Module):
@@ -159,12 +161,12 @@ class Llama(nnx.Module):
         self.head = None if config.tied else nnx.Param(jnp.zeros((config.vocab, config.hidden), dtype))
 
     def __call__(
-        self, cache: tuple[LayerCache, ...], rows: Rows, *, tile_rows: int
-    ) -> tuple[jax.Array, tuple[LayerCache, ...]]:
-        """One forward. Shapes: -> normed hidden rows [R, D] and the cache with the rows written."""
+        self, cache: tuple[LayerCache, ...], rows: Rows, *, tile_rows: int, taps: tuple[int, ...] = ()
+    ) -> Forward:
+        """One forward of the rows. `taps` are layers whose features are wanted."""
         x = self.embedding[...][rows.token]
-        x, cache = run_layers(self.config, self.layers, x, cache, rows, tile_rows=tile_rows)
-        return self.norm(x), cache
+        done = run_layers(self.config, self.layers, x, cache, rows, tile_rows=tile_rows, taps=taps)
+        return done._replace(hidden=self.norm(done.hidden))
 
     @property
     def head_weight(self) -> jax.Array:
@@ -172,8 +174,10 @@ class Llama(nnx.Module):
         return self.embedding[...] if self.head is None else self.head[...]
 
 
-def empty_cache(config: LlamaConfig, pages: int, page_rows: int, dtype: jnp.dtype) -> tuple[LayerCache, ...]:
-    """A zeroed cache of `pages` pages, page 0 being scratch."""
+def empty_cache(
+    config: LlamaConfig, pages: int, page_rows: int, lanes: int, dtype: jnp.dtype
+) -> tuple[LayerCache, ...]:
+    """A zeroed cache of `pages` pages, page 0 being scratch. Lanes have nothing of their own."""
     shape = (pages, config.kv_heads, page_rows, config.head_dim)
     return tuple(LayerCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(config.layers))
 
@@ -181,6 +185,11 @@ def empty_cache(config: LlamaConfig, pages: int, page_rows: int, dtype: jnp.dtyp
 def cache_bytes_per_position(config: LlamaConfig, dtype: jnp.dtype) -> int:
     """Bytes of keys and values that one position takes over all layers."""
     return 2 * config.layers * config.kv_heads * config.head_dim * np.dtype(dtype).itemsize
+
+
+def cache_bytes_per_lane(config: LlamaConfig, dtype: jnp.dtype) -> int:
+    """None: everything lies in pages."""
+    return 0
 
 
 def sources(config: LlamaConfig) -> dict[str, tuple[Source, ...]]:
@@ -218,4 +227,5 @@ FAMILY: Family[LlamaConfig] = Family(
     sources=sources,
     empty_cache=empty_cache,
     cache_bytes_per_position=cache_bytes_per_position,
+    cache_bytes_per_lane=cache_bytes_per_lane,
 )

@@ -1,10 +1,12 @@
-"""The rows of one forward, laid end to end whatever streams they belong to."""
+"""The rows of one forward, laid end to end whatever streams they belong to, and what a forward gives back."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
 
@@ -40,7 +42,39 @@ class Rows(NamedTuple):
 
 
 class LayerCache(NamedTuple):
-    """One layer's paged cache. Shapes: keys, values [P, K, PAGE_ROWS, H]; page 0 is scratch."""
+    """One attention layer's paged cache. Shapes: keys, values [P, K, PAGE_ROWS, H]; page 0 is scratch."""
 
     keys: jax.Array
     values: jax.Array
+
+
+class ConvCache(NamedTuple):
+    """One short convolution's gated inputs, each at the place that its position gives (see kernels/short_conv.py).
+
+    Shapes: ring [lanes, RING, D], the last lane being scratch; tails [P, C - 1, D], page 0 being scratch.
+    """
+
+    ring: jax.Array
+    tails: jax.Array
+
+
+class Forward(NamedTuple):
+    """What a model's forward gives.
+
+    Attributes:
+        hidden: [R, D], after the final norm.
+        cache: one LayerCache or ConvCache a layer, with the rows written.
+        features: [R, taps * D], the residual stream after each tapped layer in the order of the taps; None without.
+    """
+
+    hidden: jax.Array
+    cache: Any
+    features: jax.Array | None
+
+
+def tapped(after: Sequence[jax.Array], taps: Sequence[int]) -> jax.Array | None:
+    """Features of a forward: the residual streams after the tapped layers side by side, None where nothing is tapped.
+
+    Shapes: each of `after` [R, D], one a layer -> [R, taps * D].
+    """
+    return jnp.concatenate([after[layer] for layer in taps], -1) if taps else None

@@ -20,7 +20,7 @@ from tfjax.models.blocks.norm import RMSNorm
 from tfjax.models.config import ConfigError, flag, require_size
 from tfjax.models.family import Family, Source
 from tfjax.models.llama import LlamaConfig, LlamaLayer, run_layers
-from tfjax.models.rows import LayerCache, Rows
+from tfjax.models.rows import Forward, LayerCache, Rows
 
 OWN_KEYS = frozenset({"target_hidden_size", "draft_vocab_size", "tie_word_embeddings", "vocabulary_sha256"})
 
@@ -97,12 +97,12 @@ class SmallDrafter(nnx.Module):
             self.head_proj = None
 
     def __call__(
-        self, cache: tuple[LayerCache, ...], rows: Rows, *, tile_rows: int
-    ) -> tuple[jax.Array, tuple[LayerCache, ...]]:
-        """One forward. Shapes: -> normed hidden rows [R, D] and the cache with the rows written."""
+        self, cache: tuple[LayerCache, ...], rows: Rows, *, tile_rows: int, taps: tuple[int, ...] = ()
+    ) -> Forward:
+        """One forward of the rows. `taps` are layers whose features are wanted."""
         x = self.embed_proj(self.embedding[...][rows.token])
-        x, cache = run_layers(self.config.body, self.layers, x, cache, rows, tile_rows=tile_rows)
-        return self.norm(x), cache
+        done = run_layers(self.config.body, self.layers, x, cache, rows, tile_rows=tile_rows, taps=taps)
+        return done._replace(hidden=self.norm(done.hidden))
 
     @property
     def head_weight(self) -> jax.Array:
@@ -129,6 +129,7 @@ FAMILY: Family[SmallDrafterConfig] = Family(
     config_from_hf=SmallDrafterConfig.from_hf,
     build=SmallDrafter,
     sources=sources,
-    empty_cache=lambda config, pages, page_rows, dtype: llama.empty_cache(config.body, pages, page_rows, dtype),
+    empty_cache=lambda config, *sizes: llama.empty_cache(config.body, *sizes),
     cache_bytes_per_position=lambda config, dtype: llama.cache_bytes_per_position(config.body, dtype),
+    cache_bytes_per_lane=lambda config, dtype: llama.cache_bytes_per_lane(config.body, dtype),
 )

@@ -143,7 +143,7 @@ class ModelStep:
         field = unpack(matrix)
         tiles = Tiles(field["tile_count"][0], field["tile_start"], field["tile_lane"], field["tile_last"])
         rows = Rows(token, field["lane"], field["position"], tiles, table)
-        hidden, cache = model(cache, rows, tile_rows=bucket.tile_rows)
+        hidden, cache, _ = model(cache, rows, tile_rows=bucket.tile_rows)
         return rows_matmul(hidden[field["draw_row"][: bucket.draws]], model.head_weight), cache
 
     def __call__(self, bucket: Bucket, state: State, token: Any, matrix: Any, page_table: Any) -> Any:
@@ -154,7 +154,7 @@ class ModelStep:
 def probed_model() -> ProbeReport:
     room = memory(lanes=2)
     step: Any = ModelStep(random_llama(WIDE, jnp.float32))
-    state: Any = State(empty_cache(WIDE, room.pages + 1, PAGE_ROWS, jnp.dtype(jnp.float32)), None)
+    state: Any = State(empty_cache(WIDE, room.pages + 1, PAGE_ROWS, room.lanes + 1, jnp.dtype(jnp.float32)), None)
     return probe(step, SMALL, room, WIDE.vocab, state)[0]
 
 

@@ -179,7 +179,7 @@ def test_sources_have_the_shapes_of_the_parameters(config: LlamaConfig) -> None:
 
 def test_cache_bytes_are_those_of_the_cache() -> None:
     for dtype in (jnp.float32, jnp.bfloat16):
-        size = sum(leaf.nbytes for leaf in jax.tree.leaves(empty_cache(ODD_HEADS, 3, PAGE_ROWS, dtype)))
+        size = sum(leaf.nbytes for leaf in jax.tree.leaves(empty_cache(ODD_HEADS, 3, PAGE_ROWS, 2, dtype)))
         assert size == 3 * PAGE_ROWS * cache_bytes_per_position(ODD_HEADS, dtype)
 
 

@@ -98,9 +98,9 @@ def test_it_is_a_llama_over_the_projected_embedding() -> None:
     llama: Any = random_llama(CONFIG.body, jnp.float32)
     llama.embedding = nnx.Param(rows_matmul(embedding, model.embed_proj.weight[...]))
     rows = rows_of([5, 9, 63, 0, 5])
-    cache = FAMILY.empty_cache(CONFIG, 3, PAGE_ROWS, jnp.float32)
-    hidden, written = model(cache, rows, tile_rows=8)
-    expected, expected_cache = llama(cache, rows, tile_rows=8)
+    cache = FAMILY.empty_cache(CONFIG, 3, PAGE_ROWS, 2, jnp.float32)
+    hidden, written, _ = model(cache, rows, tile_rows=8)
+    expected, expected_cache, _ = llama(cache, rows, tile_rows=8)
     assert (bits(np.asarray(hidden)) == bits(np.asarray(expected))).all()
     for one, other in zip(jax.tree.leaves(written), jax.tree.leaves(expected_cache), strict=True):
         assert (bits(np.asarray(one)) == bits(np.asarray(other))).all()

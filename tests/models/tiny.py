@@ -73,7 +73,7 @@ class Streams:
         self.definition, self.parameters = nnx.split(model)
         config = model.config
         dtype = model.embedding[...].dtype
-        self.cache: Any = empty_cache(config, 1 + self.LANES * self.PAGES, PAGE_ROWS, dtype)
+        self.cache: Any = empty_cache(config, 1 + self.LANES * self.PAGES, PAGE_ROWS, self.LANES + 1, dtype)
         pages = 1 + np.arange(self.LANES * self.PAGES).reshape(self.PAGES, self.LANES).T
         self.page_table = np.concatenate([pages, np.zeros((1, self.PAGES), int)]).astype(np.int32)
         self.tokens = np.random.default_rng(3).integers(0, config.vocab, (2, self.PAGES * PAGE_ROWS)).astype(np.int32)
@@ -104,7 +104,7 @@ class Streams:
 
 def _run(definition: Any, parameters: Any, cache: Any, rows: Rows, tile_rows: int) -> Any:
     model: Llama = nnx.merge(definition, parameters)
-    hidden, cache = model(cache, rows, tile_rows=tile_rows)
+    hidden, cache, _ = model(cache, rows, tile_rows=tile_rows)
     return rows_matmul(hidden, model.head_weight), cache
 
 

@@ -43,12 +43,12 @@ def logits(module: Any, family: Family[Any], tokens: list[int]) -> NDArray[np.fl
     token[: len(tokens)] = tokens
     tiles = Tiles(buffer["tile_count"][0], buffer["tile_start"], buffer["tile_lane"], buffer["tile_last"])
     rows = Rows(token, buffer["lane"], buffer["position"], tiles, np.array([[1], [0]], np.int32))
-    cache = family.empty_cache(module.config, 2, PAGE_ROWS, jnp.bfloat16)
+    cache = family.empty_cache(module.config, 2, PAGE_ROWS, 2, jnp.bfloat16)
     return np.asarray(_logits(*nnx.split(module), cache, rows), np.float32)[: len(tokens)]
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _logits(definition: Any, state: Any, cache: Any, rows: Rows) -> Any:
     module = nnx.merge(definition, state)
-    hidden, _ = module(cache, rows, tile_rows=4)
+    hidden, _, _ = module(cache, rows, tile_rows=4)
     return rows_matmul(hidden, module.head_weight)

@@ -21,13 +21,14 @@ def fit_memory(
     """Plan cache and tables for `lanes` requests, and kept prompts, in what the weights leave."""
     context = model.config.context
     position_bytes = model.family.cache_bytes_per_position(model.config, model.dtype)
-    lane_bytes = bytes_per_lane(model.config.vocab, asked or context)
+    own_bytes = model.family.cache_bytes_per_lane(model.config, model.dtype)
+    table_bytes = bytes_per_lane(model.config.vocab, asked or context)
     return plan_memory(
         model_context=context,
         asked=asked,
         lanes=lanes,
         bytes_per_position=position_bytes + (drafter.cache_bytes_per_position if drafter else 0),
-        bytes_per_lane=lane_bytes * (2 if drafter else 1),
+        bytes_per_lane=own_bytes + table_bytes + (drafter.cache_bytes_per_lane + table_bytes if drafter else 0),
         weight_bytes=model.weight_bytes + (drafter.weight_bytes if drafter else 0),
         budget_bytes=memory_budget(),
         prompt_cache_bytes=prompt_cache_bytes,

@@ -177,7 +177,7 @@ def timing_key(backend: TargetBackend, checkpoint: Checkpoint) -> list[str]:
         jax.devices()[0].device_kind,
         str(os.cpu_count()),
         repr(checkpoint.config),
-        repr(backend.state.cache[0].keys.dtype),
+        repr(jax.tree.leaves(backend.state.cache)[0].dtype),
         str(backend.plan),
     ]
 

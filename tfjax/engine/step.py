@@ -66,7 +66,7 @@ class Step:
         token = jnp.maximum(token, 0)
         tiles = Tiles(field["tile_count"][0], field["tile_start"], field["tile_lane"], field["tile_last"])
         rows = Rows(token, field["lane"], field["position"], tiles, page_table)
-        hidden, cache = model(state.cache, rows, tile_rows=bucket.tile_rows)
+        hidden, cache, _ = model(state.cache, rows, tile_rows=bucket.tile_rows)
         tables = state.tables._replace(history=state.tables.history.at[rows.lane, rows.position].set(token))
         drawn_row = field["draw_row"][: bucket.draws]
         logits = rows_matmul(hidden[drawn_row], model.head_weight)

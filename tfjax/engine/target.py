@@ -183,7 +183,7 @@ def empty_state(model: LoadedModel, memory: MemoryPlan) -> State:
     lanes, vocab = memory.lanes + 1, model.config.vocab
     positions = memory.pages_per_lane * PAGE_ROWS
     return State(
-        model.family.empty_cache(model.config, memory.pages + 1, PAGE_ROWS, model.dtype),
+        model.family.empty_cache(model.config, memory.pages + 1, PAGE_ROWS, lanes, model.dtype),
         empty_tables(lanes, vocab, positions),
     )
 

@@ -73,7 +73,7 @@ class DraftStep:
         Shapes: token int32 [rows], matrix int32 [fields, rows] (see rows_buffer), page_table int32 [lanes, pages].
         """
         rows = _rows_of(unpack(matrix), token, page_table)
-        _, cache = self._model(parameters[1])(state.cache, rows, tile_rows=bucket.tile_rows)
+        _, cache, _ = self._model(parameters[1])(state.cache, rows, tile_rows=bucket.tile_rows)
         return _written(state, cache, rows)
 
     def holding(
@@ -95,7 +95,7 @@ class DraftStep:
         model = self._model(leaves)
         field, (depth, banned_until) = unpack(matrix), asks
         rows = _rows_of(field, token, page_table)
-        hidden, cache = model(state.cache, rows, tile_rows=TILE_ROWS)
+        hidden, cache, _ = model(state.cache, rows, tile_rows=TILE_ROWS)
         state = _written(state, cache, rows)
         drawn_row = field["draw_row"][: bucket.step_rows]
         last = drawn_row[: bucket.streams]
@@ -111,7 +111,7 @@ class DraftStep:
             wanted = i < depth
             at = jnp.where(wanted, position + i, 0)
             step = _step_rows(bucket, done.token, jnp.where(wanted, lane, page_table.shape[0] - 1), at, page_table)
-            hidden, cache = model(done.cache, step, tile_rows=TILE_ROWS)
+            hidden, cache, _ = model(done.cache, step, tile_rows=TILE_ROWS)
             history = done.history.at[step.lane, step.position].set(step.token)
             token = jnp.where(wanted, drawn(hidden, at, history), NOT_FINITE)
             return _Drafting(token, done.drafts.at[:, i].set(token), cache, history)

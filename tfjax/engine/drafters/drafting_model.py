@@ -41,10 +41,14 @@ class DraftingModel:
         return self.loaded.family.cache_bytes_per_position(self.loaded.config, self.loaded.dtype)
 
     @property
+    def cache_bytes_per_lane(self) -> int:
+        return self.loaded.family.cache_bytes_per_lane(self.loaded.config, self.loaded.dtype)
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes that it takes beside the target."""
         return self.loaded.weight_bytes - sum(array.nbytes for array in self.shared)
 
-    def empty_cache(self, pages: int, page_rows: int) -> Any:
-        """A zeroed cache, page 0 being scratch."""
-        return self.loaded.family.empty_cache(self.loaded.config, pages, page_rows, self.loaded.dtype)
+    def empty_cache(self, pages: int, page_rows: int, lanes: int) -> Any:
+        """A zeroed cache, page 0 and the last lane being scratch."""
+        return self.loaded.family.empty_cache(self.loaded.config, pages, page_rows, lanes, self.loaded.dtype)
