@@ -19,6 +19,13 @@ FAMILIES: Mapping[str, str] = {
 DRAFTERS: Mapping[str, str] = {
     **FAMILIES,
     "TfjaxSmallDrafter": "tfjax.models.small_drafter",
+    "DFlashDraftModel": "tfjax.models.dspark",
+    "DSparkDraftModel": "tfjax.models.dspark",
+    "DSparkSpeculator": "tfjax.models.dspark",
+    "Lfm2DSparkDraftModel": "tfjax.models.dspark",
+    "Lfm2DSparkForCausalLM": "tfjax.models.dspark",
+    "Qwen3DSparkForCausalLM": "tfjax.models.dspark",
+    "Qwen3DSparkModel": "tfjax.models.dspark",
 }
 """The same, for what may draft."""
 
