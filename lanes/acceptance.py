@@ -76,6 +76,14 @@ class Acceptance:
         self._seen[:verified] = [count + 1 for count in seen]
         self._usual.observe(drafted, accepted)
 
+    def expect(self, depth: int, chance: float) -> None:
+        """Learn of a draft that was not verified, from the chance that it would have landed."""
+        self._know(depth)
+        place = depth - 1
+        rate = RATE if self._usual is None else max(STEADY_RATE, 1 / (FIRST_WEIGHT + self._seen[place]))
+        self._seen[place] += 1
+        self._chances[place] = max(FLOOR, self._chances[place] + rate * (chance - self._chances[place]))
+
     def restore(self, kept: int) -> None:
         """Trust the first `kept` depths at least as much as before anything was learned."""
         self._know(kept)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 
 from tfjax.lanes.acceptance import Usual
-from tfjax.lanes.drafter import Ask, Drafter
+from tfjax.lanes.calibration import Calibration, OwnCalibration
+from tfjax.lanes.drafted import Drafted
+from tfjax.lanes.drafter import Ask
 from tfjax.lanes.drafting import Drafting
 from tfjax.lanes.joint_depths import JointDepths
 from tfjax.lanes.outcome import Outcome
@@ -22,11 +26,13 @@ class Asking:
     With a measured hold grid ("priced") the depths of all streams are decided together, else each by its own rule.
     """
 
-    def __init__(self, prices: Prices, room: Room, drafter: Drafter | None, most_rows: int) -> None:
+    def __init__(self, prices: Prices, room: Room, drafted: Drafted | None, most_rows: int) -> None:
         self._prices = prices
         self._room = room
-        self._drafter = drafter
+        self._drafted = drafted
+        self._drafter = drafter = drafted.drafter if drafted else None
         self._usual = Usual()
+        self._calibration = Calibration()
         if drafter is not None:
             self._joint = JointDepths(prices, room, drafter, most_rows)
             self._own = OwnDepths(prices, room, drafter)
@@ -35,7 +41,8 @@ class Asking:
         """Give a stream with drafts what is kept of its dealings with the drafter."""
         if self._drafter is not None:
             usual = self._usual if self._prices.hold.priced else None
-            stream.drafting = Drafting(min(self._drafter.depth, self._room.most_drafts), usual)
+            most = min(self._drafter.depth, self._room.most_drafts)
+            stream.drafting = Drafting(most, usual, OwnCalibration(self._calibration))
 
     def prepare(self, live: Sequence[Stream]) -> list[Ask]:
         """Fill in `offer` of the streams that have none yet, and say what the drafter shall draft for them."""
@@ -55,6 +62,21 @@ class Asking:
             if stream.drafting is not None:
                 stream.drafting.chances = tuple(chain)
         return [Ask(stream, len(chain)) for stream, chain in chains.items()]
+
+    def weigh(self, live: Sequence[Stream]) -> None:
+        """Take the drafter's word for drafts that wait, calibrated, in place of how drafts landed before.
+
+        Drafts that it did not make have no chance. Where rows have no prices nothing is weighed.
+        """
+        if self._drafted is None or not (self._prices.known and self._prices.hold.priced):
+            return
+        waiting = {stream: stream.drafting for stream in live if stream.drafting and stream.drafting.held}
+        unweighed = [stream for stream, drafting in waiting.items() if not drafting.confidences]
+        for stream, sure in self._drafted.confidences(unweighed).items():
+            drafting = waiting[stream]
+            drafting.confidences = tuple(sure[: drafting.held])
+            chain = accumulate(map(drafting.calibration.chance, drafting.confidences), mul)
+            drafting.chances = (*chain, *[0.0] * (drafting.held - len(drafting.confidences)))
 
     def may_pass(self, stream: Stream) -> bool:
         """Whether the stream's next window is sure to have no drafts, whatever its pending token is.
@@ -82,13 +104,27 @@ class Asking:
         """
         held = outcome.window.held
         drafting.observe(held, outcome.accepted, round_ms)
+        self._learn_confidence(drafting, held, outcome.accepted)
         if not held:
             drafting.stand.plain_round(drafting.asked)
         elif drafting.stand.probing and self._prices.known:
             self._settle_probe(drafting, outcome, len(kept), sum(kept), round_ms)
-        drafting.chances, drafting.asked = (), False
+        drafting.chances, drafting.confidences, drafting.asked = (), (), False
         counts = outcome.window.stream.counts
         counts.stood_aside_rounds, counts.probes = drafting.stand.total_aside_rounds, drafting.stand.probes
+
+    @staticmethod
+    def _learn_confidence(drafting: Drafting, held: int, accepted: int) -> None:
+        """Drafts that landed, and the first that missed, say how sure the drafter may be.
+
+        Where all that were verified landed, how sure it is of the next one stands for how that would have done: else
+        only the surest drafts would ever be seen, and all would seem to land.
+        """
+        sure = drafting.confidences
+        for place, confidence in enumerate(sure[: min(held, accepted + 1)]):
+            drafting.calibration.observe(confidence, place < accepted)
+        if accepted == held < len(sure):
+            drafting.acceptance.expect(held + 1, drafting.calibration.chance(sure[held]))
 
     def _settle_probe(
         self, drafting: Drafting, outcome: Outcome, streams: int, kept: int, round_ms: float | None

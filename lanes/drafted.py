@@ -9,7 +9,7 @@ from typing import Any
 
 from tfjax.lanes.backend import Backend
 from tfjax.lanes.containment import Contained, for_each
-from tfjax.lanes.drafter import Ask, Drafter
+from tfjax.lanes.drafter import Ask, Drafter, Guess
 from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Result, Window, WindowMismatch
 
@@ -20,11 +20,14 @@ class Dispatch:
 
     Attributes:
         ticket: the drafter's.
-        drafts: of every ask, once they were read.
+        guesses: for every ask, once they were read.
     """
 
     ticket: Any
-    drafts: Sequence[Sequence[int]] | None = None
+    guesses: Sequence[Guess] | None = None
+
+
+NO_GUESS = Guess(())
 
 
 @dataclass(slots=True)
@@ -149,6 +152,23 @@ class Drafted:
         """Whatever the drafter raises in the block is a failure of these streams alone."""
         return Contained("the drafter", lambda error: self._failed.update(dict.fromkeys(streams, error)))
 
+    def confidences(self, streams: Sequence[Stream]) -> dict[Stream, Sequence[float]]:
+        """How sure the drafter is of the drafts that wait for these streams, where it says so.
+
+        Waits for the drafts, except where the host never sees them. A stream whose drafts cannot be read has none.
+        """
+        if self.held_on_target:
+            return {}
+        holds = {stream: self._holds[stream] for stream in streams if stream in self._holds}
+        self._read_back(holds)
+        guesses = {stream: self._guess(hold) for stream, hold in holds.items()}
+        return {stream: guess.confidences for stream, guess in guesses.items() if guess.confidences}
+
+    @staticmethod
+    def _guess(hold: Hold) -> Guess:
+        read = hold.dispatch.guesses if hold.dispatch else ()
+        return read[hold.index] if read else NO_GUESS
+
     def verify(self, windows: Sequence[Window]) -> Verified:
         """Queue a forward. A stream's hold ends with its next window, whether the window has use for it or not."""
         holds = [self._taken(window) for window in windows]
@@ -175,23 +195,22 @@ class Drafted:
         Where that fails the forward goes on with fillers, since it serves other streams too.
         """
         waiting = [(stream, hold.dispatch) for stream, hold in holds.items() if hold.dispatch]
-        waiting = [(stream, dispatch) for stream, dispatch in waiting if dispatch.drafts is None]
+        waiting = [(stream, dispatch) for stream, dispatch in waiting if dispatch.guesses is None]
         unread = list({id(dispatch): dispatch for _, dispatch in waiting}.values())
         if not unread:
             return
         for dispatch in unread:
-            dispatch.drafts = ()
+            dispatch.guesses = ()
         with self._contained([stream for stream, _ in waiting]):
-            drafts = self.drafter.read([dispatch.ticket for dispatch in unread])
-            for dispatch, found in zip(unread, drafts, strict=True):
-                dispatch.drafts = found
+            read = self.drafter.read([dispatch.ticket for dispatch in unread])
+            for dispatch, guesses in zip(unread, read, strict=True):
+                dispatch.guesses = guesses
 
     def _shown(self, window: Window, hold: Hold | None) -> Window:
         """The window for the target: held drafts as host tokens where they were read back or are fillers."""
         if hold is None or (hold.dispatch is not None and self.held_on_target):
             return window
-        drafts = hold.dispatch.drafts[hold.index] if hold.dispatch and hold.dispatch.drafts else ()
-        tokens = tuple(drafts[: window.held])
+        tokens = tuple(self._guess(hold).tokens[: window.held])
         if tokens and not (min(tokens) >= 0 and max(tokens) < self._vocab_size):
             tokens = tuple(takewhile(lambda token: 0 <= token < self._vocab_size, tokens))
         fillers = (window.stream.context[-1],) * (window.held - len(tokens))

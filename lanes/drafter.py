@@ -23,6 +23,19 @@ class Ask:
     depth: int
 
 
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What an ask got.
+
+    Attributes:
+        tokens: the drafts; fewer than asked for, or none, where it could make no more.
+        confidences: for each, how likely the drafter takes it to land where all before it do; empty if it does not say.
+    """
+
+    tokens: Sequence[int]
+    confidences: Sequence[float] = ()
+
+
 class Drafter(Protocol):
     """Drafts for the streams that were opened; others are never shown to it.
 
@@ -56,8 +69,8 @@ class Drafter(Protocol):
     def hold(self, asks: Sequence[Ask]) -> Any:
         """Queue one dispatch that drafts for all asks, without waiting. Returns a ticket for `read`."""
 
-    def read(self, tickets: Sequence[Any]) -> Sequence[Sequence[Sequence[int]]]:
-        """Wait for the drafts of holds, by ticket and ask, in one transfer. An ask may have got none."""
+    def read(self, tickets: Sequence[Any]) -> Sequence[Sequence[Guess]]:
+        """Wait for the drafts of holds, by ticket and ask, in one transfer."""
 
     def absorb(self, window: Window, kept: int) -> None:
         """The first `kept` rows of a verified window stay; without waiting. Called before the next hold."""

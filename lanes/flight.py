@@ -16,14 +16,14 @@ class Flight:
     Attributes:
         windows: its rows.
         ticket: the backend's handle to read it by.
-        queued_s: when it was queued.
+        began_s: when its round began: before the drafts for it were waited for.
         held: streams that the drafter drafted for since the flight before, and the most drafts of one of them.
         kept: whether its windows are committed already.
     """
 
     windows: Sequence[Window]
     ticket: Any
-    queued_s: float
+    began_s: float
     held: tuple[int, int] = (0, 0)
     kept: bool = False
 

@@ -50,11 +50,10 @@ class Lanes:
         self._drafted = backend if isinstance(backend, Drafted) else None
         self._widest = backend.widths[-1]
         self._room = Room(self._roster.memory, min(settings.draft_tokens, self._widest - 1))
-        drafter = self._drafted.drafter if self._drafted else None
-        hold_ms = drafter.hold_ms if drafter else {}
+        hold_ms = self._drafted.drafter.hold_ms if self._drafted else {}
         self._prices = Prices(backend.widths, backend.window_ms, hold_ms, learn_rows=settings.learn_rows)
         self._proposer = proposer or partial(copies_for, settings.first_width, self._room.most_drafts)
-        self._asking = Asking(self._prices, self._room, drafter, self._widest)
+        self._asking = Asking(self._prices, self._room, self._drafted, self._widest)
         self._planner = Planner(settings, self._prices, self._room, self._widest)
         self._held = (0, 0)
         self._flight: Flight | None = None
@@ -81,7 +80,8 @@ class Lanes:
         self._end_cancelled()
         self._start_waiting()
         filled = self._fill_prompt()
-        flight = self._flight or self._queue(self._plan())
+        began_s = self._clock()
+        flight = self._flight or self._queue(self._plan(), began_s)
         self._flight = None
         if flight is not None:
             self._flight = self._run_ahead(flight)
@@ -156,6 +156,7 @@ class Lanes:
             if any(stream.offer is None for stream in live):
                 self._fail(self._ask(()))
                 live = self._roster.decoding
+            self._asking.weigh(live)
             return self._planner.windows(live) if live else []
         return []
 
@@ -180,11 +181,11 @@ class Lanes:
         failed = self._drafted.draft(windows, kept, asks)
         return {stream: describe(error) for stream, error in failed.items()}
 
-    def _queue(self, windows: Sequence[Window]) -> Flight | None:
+    def _queue(self, windows: Sequence[Window], began_s: float) -> Flight | None:
         if windows:
             with self._contained([window.stream for window in windows]):
-                queued_s, held, self._held = self._clock(), self._held, (0, 0)
-                return Flight(windows, self._backend.verify(windows), queued_s, held)
+                held, self._held = self._held, (0, 0)
+                return Flight(windows, self._backend.verify(windows), began_s, held)
         return None
 
     def _run_ahead(self, flight: Flight) -> Flight | None:
@@ -198,7 +199,7 @@ class Lanes:
         with self._contained([stream]):
             self._backend.keep(flight.windows, [1])
             flight.kept = True
-            return self._queue([Window(stream, window.position + 1, None)])
+            return self._queue([Window(stream, window.position + 1, None)], self._clock())
         return None
 
     def _may_run_ahead(self, stream: Stream) -> bool:

@@ -19,11 +19,11 @@ class RoundClock:
     def settle(self, flight: Flight, timed: bool) -> float | None:
         """Milliseconds that a forward which was just read took; None where that says nothing about its round.
 
-        That is the time between two settled rounds, or from queueing to here where the device was idle before. `timed`
-        is False where something else shared it.
+        That is the time between two settled rounds, or from the round's beginning to here where the device was idle
+        before. `timed` is False where something else shared it.
         """
         now_s = self._clock()
-        round_ms = 1000 * (now_s - max(flight.queued_s, self._settled_s))
+        round_ms = 1000 * (now_s - max(flight.began_s, self._settled_s))
         self._settled_s = now_s
         if not timed:
             return None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.stubs import EOS, VOCAB, BackendFailureError, ScriptedBackend, require
-from tfjax.lanes.drafter import Ask
+from tfjax.lanes.drafter import Ask, Guess
 from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Window
 
@@ -30,7 +30,7 @@ class Ticket:
     """A queued hold."""
 
     number: int
-    drafts: tuple[tuple[int, ...], ...]
+    guesses: tuple[Guess, ...]
     ready_s: float
 
 
@@ -40,6 +40,8 @@ class ScriptedDrafter:
     perfect: always right. wrong: never. mixed: right for the first `k` drafts. short: right, half as many as asked.
     empty: none. garbage: random ids. hostile: ids outside the vocabulary and EOS in the middle.
     by_place: right where `lands(stream, position)` says so.
+
+    `sure(stream, position)` is how sure it is of a draft; without it, it does not say.
 
     Before each hold its rows must be the stream's context without the pending token; so a window that was not absorbed,
     or absorbed with another count than was kept, is seen at once.
@@ -63,6 +65,7 @@ class ScriptedDrafter:
         stands_aside: bool = True,
         takes_ms: HoldTime | None = None,
         lands: Callable[[Stream, int], bool] | None = None,
+        sure: Callable[[Stream, int], float] | None = None,
         fills: Callable[[Stream], bool] | None = None,
         fail_at: Mapping[str, set[int]] | None = None,
     ) -> None:
@@ -76,6 +79,7 @@ class ScriptedDrafter:
         self.k = k
         self.takes_ms = takes_ms or (lambda streams, depth: step_ms * depth)
         self.lands = lands
+        self.sure = sure
         self.fills = fills
         self.fail_at = fail_at or {}
         self.cells = [[-1] * target.page_rows for _ in target.cells]
@@ -84,7 +88,7 @@ class ScriptedDrafter:
         self.holds: list[list[tuple[str, int]]] = []
         self.opened: list[str] = []
         self._unread: set[int] = set()
-        self._read_before = -1
+        self._read_before = (-1, -1)
         self._random = random.Random(1)
         target.held_drafts = self.on_device
 
@@ -121,20 +125,26 @@ class ScriptedDrafter:
         for ask, tokens in zip(asks, drafts, strict=True):
             self._lane(ask.stream).drafts = tokens
         ready_s = self.target.queue_ms(self.takes_ms(len(asks), max(ask.depth for ask in asks)))
-        ticket = Ticket(len(self.holds), drafts, ready_s)
+        guesses = tuple(Guess(tokens, self._confidences(ask, tokens)) for ask, tokens in zip(asks, drafts, strict=True))
+        ticket = Ticket(len(self.holds), guesses, ready_s)
         self._unread.add(ticket.number)
         return ticket
 
-    def read(self, tickets: Sequence[Ticket]) -> list[list[tuple[int, ...]]]:
+    def _confidences(self, ask: Ask, tokens: Sequence[int]) -> tuple[float, ...]:
+        first = len(ask.stream.context)
+        return () if self.sure is None else tuple(self.sure(ask.stream, first + place) for place in range(len(tokens)))
+
+    def read(self, tickets: Sequence[Ticket]) -> list[list[Guess]]:
         self._call("read")
         require(bool(tickets), "a read of nothing")
-        require(self._read_before != self.target.calls["verify"], "two reads for one forward")
-        self._read_before = self.target.calls["verify"]
+        now = self.target.calls["verify"], len(self.holds)
+        require(self._read_before != now, "two reads for one forward")
+        self._read_before = now
         for ticket in tickets:
             require(ticket.number in self._unread, "a ticket read twice")
             self._unread.remove(ticket.number)
         self.target.wait_until(max(ticket.ready_s for ticket in tickets))
-        return [list(ticket.drafts) for ticket in tickets]
+        return [list(ticket.guesses) for ticket in tickets]
 
     def absorb(self, window: Window, kept: int) -> None:
         self._call("absorb")

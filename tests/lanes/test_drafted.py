@@ -12,7 +12,7 @@ from tests.lanes.test_oracle import requests
 from tests.scripted_drafter import ScriptedDrafter
 from tests.stubs import VOCAB, ScriptedBackend, hashed, serial
 from tfjax.lanes.drafted import Drafted, WindowMismatch
-from tfjax.lanes.drafter import Ask
+from tfjax.lanes.drafter import Ask, Guess
 from tfjax.lanes.stream import Request, Stream, Times
 from tfjax.lanes.window import MixedDrafts, Window
 
@@ -112,7 +112,7 @@ def test_the_drafter_is_told_of_fillers_as_host_tokens() -> None:
 def test_no_id_outside_the_vocabulary_reaches_the_target(poison: int) -> None:
     drafted, target, drafter, streams = prepared()
     drafted.draft([], [], [Ask(streams[0], 3)])
-    drafter.read = lambda tickets: [[(5, poison, 6)]]  # type: ignore[method-assign]
+    drafter.read = lambda tickets: [[Guess((5, poison, 6))]]  # type: ignore[method-assign]
     drafted.verify([window(streams[0], 3)])
     assert target.forwards[0][0].drafts == (5, streams[0].context[-1], streams[0].context[-1])
 
@@ -120,7 +120,7 @@ def test_no_id_outside_the_vocabulary_reaches_the_target(poison: int) -> None:
 def test_more_drafts_than_asked_are_cut() -> None:
     drafted, target, drafter, streams = prepared()
     drafted.draft([], [], [Ask(streams[0], 2)])
-    drafter.read = lambda tickets: [[(5, 6, 7, 8)]]  # type: ignore[method-assign]
+    drafter.read = lambda tickets: [[Guess((5, 6, 7, 8))]]  # type: ignore[method-assign]
     drafted.verify([window(streams[0], 2)])
     assert target.forwards[0][0].drafts == (5, 6)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.lanes.harness import settings
 from tests.lanes.test_host_time import Deaf, InstantBackend
 from tfjax.lanes.drafted import Drafted
-from tfjax.lanes.drafter import Ask
+from tfjax.lanes.drafter import Ask, Guess
 from tfjax.lanes.loop import Lanes
 from tfjax.lanes.proposer import Silent
 from tfjax.lanes.stream import Request, Stream
@@ -54,7 +54,7 @@ class InstantDrafter:
         return True
 
     def hold(self, asks: Sequence[Ask]) -> Any:
-        return [(1,) * ask.depth for ask in asks]
+        return [Guess((1,) * ask.depth, (0.9,) * ask.depth) for ask in asks]
 
     def read(self, tickets: Sequence[Any]) -> Sequence[Any]:
         return tickets

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.lanes.drafted_harness import DraftedRun, settings
-from tfjax.lanes.stream import Request
+from tfjax.lanes.stream import Request, Stream
 
 WINDOW_MS = {2: 23.0, 4: 26.0, 8: 31.0, 16: 44.0, 32: 65.0}
 HOST_MS = 1.0
@@ -31,19 +31,36 @@ GRID_MS = {streams: {depth: hold_ms(streams, depth) for depth in (1, 2, 4, 8)} f
 
 @cache
 def decode_ms(
-    kind: str, streams: int, lands: float, salt: int, drafts: bool, batch: int = 32, beyond_ms: float = 0.0
+    kind: str,
+    streams: int,
+    lands: float,
+    salt: int,
+    drafts: bool,
+    batch: int = 32,
+    beyond_ms: float = 0.0,
+    sure: str = "",
 ) -> float:
     """Simulated milliseconds until the replies of all streams are whole.
 
-    `salt` decides which drafts land; holds take `beyond_ms` more than their price.
+    `salt` decides which drafts land; holds take `beyond_ms` more than their price. The drafter may be `sure` of its
+    drafts: "rightly" of nearly all that land and of few others, or "always".
     """
+
+    def landing(stream: Stream, position: int) -> bool:
+        return hash((stream.lane, position, salt)) % 1000 < 1000 * lands
+
+    def rightly(stream: Stream, position: int) -> float:
+        misled = hash((position, stream.lane, salt)) % 10 == 0
+        return 0.9 if landing(stream, position) != misled else 0.1
+
     options: dict[str, Any] = {"hold_ms": GRID_MS} if kind == "priced" else {"step_ms": 1.2}
     run = DraftedRun(
         settings(context=600, pages=1200, batch_streams=batch),
         "by_place",
         target={"widths": tuple(WINDOW_MS), "window_ms": WINDOW_MS, "logprobs": False},
         takes_ms=lambda streams, depth: hold_ms(streams, depth) + beyond_ms,
-        lands=lambda stream, position: hash((stream.lane, position, salt)) % 1000 < 1000 * lands,
+        lands=landing,
+        sure={"": None, "rightly": rightly, "always": lambda stream, position: 0.9}[sure],
         **options,
     )
     asks = [
@@ -63,10 +80,10 @@ def short_sighted(seed: int) -> Any:
     return lambda context, prompt: hash((seed, len(context), context[-1])) % 49
 
 
-def speed(kind: str, streams: int, lands: float, salt: int = SALTS[0], batch: int = 32, beyond_ms: float = 0) -> float:
+def speed(kind: str, streams: int, lands: float, salt: int = SALTS[0], batch: int = 32, **more: Any) -> float:
     """How many times as fast as without drafts."""
     plain_ms = decode_ms(kind, streams, 0.0, SALTS[0], drafts=False, batch=batch)
-    return plain_ms / decode_ms(kind, streams, lands, salt, drafts=True, batch=batch, beyond_ms=beyond_ms)
+    return plain_ms / decode_ms(kind, streams, lands, salt, drafts=True, batch=batch, **more)
 
 
 @pytest.mark.parametrize("lands", [0.0, 0.3, 0.5, 0.7, 0.9])

@@ -115,8 +115,8 @@ class Pair:
 
     def draft(self, streams: Sequence[Stream], depths: Sequence[int]) -> list[tuple[int, ...]]:
         ticket = self.drafter.hold([Ask(stream, depth) for stream, depth in zip(streams, depths, strict=True)])
-        (drafts,) = self.drafter.read([ticket])
-        return drafts
+        (guesses,) = self.drafter.read([ticket])
+        return [tuple(guess.tokens) for guess in guesses]
 
     @property
     def all_landed(self) -> bool:

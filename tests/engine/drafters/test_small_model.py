@@ -23,7 +23,7 @@ from tests.engine.drafters.pair import (
     memory_of,
     stream_on,
 )
-from tests.models.tiny import TINY
+from tests.models.tiny import TINY, Part, Streams
 from tests.row_invariance import bits
 from tfjax.engine.compiles import compiles
 from tfjax.engine.drafters import small_model
@@ -421,9 +421,35 @@ def test_all_tickets_come_in_one_transfer(
 
     tickets = [perfect.hold([Ask(stream, 3)]) for stream in streams]
     monkeypatch.setattr(small_model, "jax", SimpleNamespace(device_get=device_get))
-    assert perfect.read(tickets) == [[separate[0]], [separate[1]]]
+    found = [tuple(guess.tokens) for guesses in perfect.read(tickets) for guess in guesses]
+    assert found == separate
     assert len(transfers) == 1
     pair.end(streams)
+
+
+@pytest.mark.parametrize("rules", [{}, {"temperature": 1.3, "seed": 5}], ids=["greedy", "sampled"])
+def test_a_draft_is_as_sure_as_it_is_probable(
+    target: TargetBackend, perfect: SmallModel, rules: dict[str, Any]
+) -> None:
+    streams = [on_lane(1, **rules), on_lane(0, **rules)]
+    pair = started(target, perfect, streams)
+    (guesses,) = perfect.read([perfect.hold([Ask(stream, 2 + stream.lane) for stream in streams])])
+    for stream, guess in zip(streams, guesses, strict=True):
+        first = len(stream.context)
+        scaled = logits_after([*stream.context, *guess.tokens])[first - 1 : -1] / rules.get("temperature", 1.0)
+        probable = np.exp(scaled) / np.exp(scaled).sum(-1, keepdims=True)
+        expected = [probable[place, token] for place, token in enumerate(guess.tokens)]
+        assert len(expected) == 2 + stream.lane
+        assert guess.confidences == pytest.approx(expected, rel=1e-4)
+    pair.end(streams)
+
+
+def logits_after(tokens: Sequence[int]) -> Any:
+    """Of the tiny model, row by row."""
+    streams = Streams(loaded().module)
+    streams.tokens[0, : len(tokens)] = tokens
+    streams.forward(128, Part(0, 0, len(tokens)))
+    return np.stack([streams.logits[0, position] for position in range(len(tokens))])
 
 
 def test_steady_state_compiles_nothing(target: TargetBackend, perfect: SmallModel) -> None:

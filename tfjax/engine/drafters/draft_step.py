@@ -41,11 +41,23 @@ class HoldBucket:
     depth: int
 
 
-class _Drafting(NamedTuple):
-    """What a hold carries from one draft to the next: last token int32 [S], all drafts int32 [S, depth], state."""
+class Drafts(NamedTuple):
+    """What a hold made. Shapes: [S, depth].
+
+    Attributes:
+        token: int32, NOT_FINITE where none was made.
+        confidence: float32, the probability of each token at the stream's temperature; at 1 where the stream is greedy.
+    """
 
     token: jax.Array
-    drafts: jax.Array
+    confidence: jax.Array
+
+
+class _Drafting(NamedTuple):
+    """What a hold carries from one draft to the next: last token int32 [S], all drafts, state."""
+
+    token: jax.Array
+    drafts: Drafts
     cache: Any
     history: jax.Array
 
@@ -85,11 +97,11 @@ class DraftStep:
         matrix: jax.Array,
         asks: jax.Array,
         page_table: jax.Array,
-    ) -> tuple[jax.Array, State]:
+    ) -> tuple[Drafts, State]:
         """Write the streams' newest rows, and draft after the last row of each.
 
         Shapes: token int32 [rows], matrix int32 [fields, rows], asks int32 [ASK_FIELDS, S], page_table
-        int32 [lanes, pages] -> drafts int32 [S, depth] (NOT_FINITE where none was made) and the new state.
+        int32 [lanes, pages] -> drafts and the new state.
         """
         ids, leaves = parameters
         model = self._model(leaves)
@@ -102,10 +114,11 @@ class DraftStep:
         lane, position = rows.lane[last], rows.position[last]
         rules = rules_of(field, position, bucket.streams)
 
-        def drawn(hidden: jax.Array, at: jax.Array, history: jax.Array) -> jax.Array:
+        def drawn(hidden: jax.Array, at: jax.Array, history: jax.Array) -> tuple[jax.Array, jax.Array]:
             logits = rows_matmul(hidden, model.head_weight)[: bucket.streams, : ids.shape[0]]
             own = rules._replace(position=at + 1, stops_banned=at + 1 < banned_until)
-            return draw_among(logits, ids, own, state.tables._replace(history=history), lane)
+            token = draw_among(logits, ids, own, state.tables._replace(history=history), lane)
+            return token, _probability(logits, ids == token[:, None], rules.temperature)
 
         def one_more(i: jax.Array, done: _Drafting) -> _Drafting:
             wanted = i < depth
@@ -113,12 +126,14 @@ class DraftStep:
             step = _step_rows(bucket, done.token, jnp.where(wanted, lane, page_table.shape[0] - 1), at, page_table)
             hidden, cache, _ = model(done.cache, step, tile_rows=TILE_ROWS)
             history = done.history.at[step.lane, step.position].set(step.token)
-            token = jnp.where(wanted, drawn(hidden, at, history), NOT_FINITE)
-            return _Drafting(token, done.drafts.at[:, i].set(token), cache, history)
+            token, confidence = drawn(hidden, at, history)
+            token = jnp.where(wanted, token, NOT_FINITE)
+            return _Drafting(token, _set(done.drafts, i, token, confidence), cache, history)
 
-        first = drawn(hidden[drawn_row], position, state.tables.history)
-        drafts = jnp.full((bucket.streams, bucket.depth), NOT_FINITE, jnp.int32).at[:, 0].set(first)
-        start = _Drafting(first, drafts, state.cache, state.tables.history)
+        first, confidence = drawn(hidden[drawn_row], position, state.tables.history)
+        shape = (bucket.streams, bucket.depth)
+        none = Drafts(jnp.full(shape, NOT_FINITE, jnp.int32), jnp.zeros(shape, jnp.float32))
+        start = _Drafting(first, _set(none, 0, first, confidence), state.cache, state.tables.history)
         done = jax.lax.fori_loop(1, jnp.max(depth), one_more, start)
         return done.drafts, State(done.cache, state.tables._replace(history=done.history))
 
@@ -152,12 +167,20 @@ class DraftStep:
 
     def hold(
         self, bucket: HoldBucket, state: State, token: Any, matrix: Any, asks: Any, page_table: jax.Array
-    ) -> tuple[jax.Array, State]:
+    ) -> tuple[Drafts, State]:
         """Queue `holding`. `state` is donated: use the returned one from here on."""
-        result: tuple[jax.Array, State] = self._compiled[bucket](
-            self.parameters, state, token, matrix, asks, page_table
-        )
+        result: tuple[Drafts, State] = self._compiled[bucket](self.parameters, state, token, matrix, asks, page_table)
         return result
+
+
+def _probability(logits: jax.Array, chosen: jax.Array, temperature: jax.Array) -> jax.Array:
+    """Of the chosen token of each row. Shapes: logits [S, C], chosen bool [S, C], temperature [S] -> float32 [S]."""
+    scaled = logits.astype(jnp.float32) / jnp.where(temperature > 0, temperature, 1)[:, None]
+    return jnp.sum(jax.nn.softmax(scaled) * chosen, -1)
+
+
+def _set(drafts: Drafts, place: jax.Array | int, token: jax.Array, confidence: jax.Array) -> Drafts:
+    return Drafts(drafts.token.at[:, place].set(token), drafts.confidence.at[:, place].set(confidence))
 
 
 def _rows_of(field: dict[str, jax.Array], token: jax.Array, page_table: jax.Array) -> Rows:

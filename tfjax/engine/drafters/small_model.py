@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tfjax.engine.api import Sampling
 from tfjax.engine.drafters.draft_plan import DraftPlan
-from tfjax.engine.drafters.draft_step import ASK_FIELDS, TILE_ROWS, DraftStep, HoldBucket
+from tfjax.engine.drafters.draft_step import ASK_FIELDS, TILE_ROWS, Drafts, DraftStep, HoldBucket
 from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.lane_sampling import LaneSampling
 from tfjax.engine.lane_tables import empty_tables, needs_tables, set_tables
@@ -21,9 +21,11 @@ from tfjax.engine.page_table import PageTable
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
 from tfjax.engine.step import State
 from tfjax.kernels.paged_attention import PAGE_ROWS
-from tfjax.lanes.drafter import Ask
+from tfjax.lanes.drafter import Ask, Guess
 from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Window
+
+NOTHING = Guess(())
 
 
 @dataclass(slots=True)
@@ -48,7 +50,7 @@ class Holding:
     """A queued hold: for each ask its lane and depth (None where nothing was drafted), and the unread drafts."""
 
     asked: tuple[tuple[DraftLane, int] | None, ...]
-    drafts: jax.Array | None
+    drafts: Drafts | None
 
 
 class SmallModel:
@@ -116,7 +118,7 @@ class SmallModel:
         in_pages = len(ask.stream.pages) * PAGE_ROWS + 1 - known
         return min(ask.depth, self.depth, self.context - known, in_pages)
 
-    def _hold(self, parts: Sequence[tuple[DraftLane, int]]) -> jax.Array:
+    def _hold(self, parts: Sequence[tuple[DraftLane, int]]) -> Drafts:
         bucket = self.plan.hold_bucket(len(parts))
         runs = []
         for lane, depth in parts:
@@ -135,13 +137,13 @@ class SmallModel:
             asks[:, i] = depth, lane.sampling.banned_until
         return self._run_hold(bucket, token, buffer, asks)
 
-    def read(self, tickets: Sequence[Holding]) -> list[list[tuple[int, ...]]]:
+    def read(self, tickets: Sequence[Holding]) -> list[list[Guess]]:
         try:
             arrays = jax.device_get([ticket.drafts for ticket in tickets])
         except Exception:
             self._start_over()
             raise
-        return [_drafts_of(ticket, drafts, self.model.vocab) for ticket, drafts in zip(tickets, arrays, strict=True)]
+        return [_guesses(ticket, drafts, self.model.vocab) for ticket, drafts in zip(tickets, arrays, strict=True)]
 
     def absorb(self, window: Window, kept: int) -> None:
         lane = self._lanes[window.stream.lane]
@@ -179,7 +181,7 @@ class SmallModel:
         lay_out(buffer, runs, tile_rows=tile_rows, scratch_lane=self.memory.lanes)
         return token, buffer
 
-    def _run_hold(self, bucket: HoldBucket, token: Any, buffer: RowsBuffer, asks: Any) -> jax.Array:
+    def _run_hold(self, bucket: HoldBucket, token: Any, buffer: RowsBuffer, asks: Any) -> Drafts:
         try:
             drafts, self.state = self.step.hold(bucket, self.state, token, buffer.matrix, asks, self.page_table)
         except Exception:
@@ -209,18 +211,18 @@ class SmallModel:
         self.state = self.state._replace(tables=set_tables(self.state.tables, lane, sampling, stop_ids))
 
 
-def _drafts_of(ticket: Holding, drafts: NDArray[np.int32], vocab: int) -> list[tuple[int, ...]]:
+def _guesses(ticket: Holding, drafts: Any, vocab: int) -> list[Guess]:
     """Each ask's drafts; none where one of them is no token, and then only the pending token's row is right."""
-    found: list[tuple[int, ...]] = []
+    found: list[Guess] = []
     row = 0
     for part in ticket.asked:
         if part is None:
-            found.append(())
+            found.append(NOTHING)
             continue
         lane, depth = part
-        tokens = tuple(drafts[row, :depth].tolist())
+        guess = Guess(drafts.token[row, :depth].tolist(), drafts.confidence[row, :depth].tolist())
         row += 1
-        if not all(0 <= token < vocab for token in tokens):
-            tokens, lane.held_rows = (), 1
-        found.append(tokens)
+        if not all(0 <= token < vocab for token in guess.tokens):
+            guess, lane.held_rows = NOTHING, 1
+        found.append(guess)
     return found
