@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 
 import jax
 
 from tfjax.kernels.rope import rotate
-from tfjax.models.blocks.norm import RMSNorm
 
 
 class QKNorm(enum.Enum):
@@ -20,7 +20,7 @@ class QKNorm(enum.Enum):
 
 def prepare_heads(
     x: jax.Array,
-    norm: RMSNorm | None,
+    norm: Callable[[jax.Array], jax.Array] | None,
     position: jax.Array,
     inverse_frequency: jax.Array,
     *,
