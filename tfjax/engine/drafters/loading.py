@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 from tfjax.checkpoints import Checkpoint, CheckpointError, open_checkpoint
 from tfjax.engine.drafters.draft_vocabulary import MAPS, read_draft_vocabulary
 from tfjax.engine.drafters.drafting_model import DraftingModel
+from tfjax.engine.drafters.dspark_config import AS_STORED, DSparkOptions, fit_dspark
+from tfjax.engine.drafters.dspark_reading import read_dspark
 from tfjax.engine.memory import memory_budget
 from tfjax.engine.table import vocabulary_hash
 from tfjax.engine.weights import LoadedModel, Progress, read_model
 from tfjax.models.config import ConfigError
+from tfjax.models.dspark_config import DSparkConfig
 from tfjax.models.family import Family
 from tfjax.models.registry import drafter_family_for
 from tfjax.models.small_drafter import SmallDrafterConfig
@@ -32,17 +35,30 @@ class UnusableDrafter(ValueError):
 
 
 def load_drafter(
-    path: Path, target: LoadedModel, tokenizer: Tokenizer, dtype: str, depth: int, progress: Progress
+    path: Path,
+    target: LoadedModel,
+    tokenizer: Tokenizer,
+    dtype: str,
+    depth: int,
+    progress: Progress,
+    *,
+    dspark: DSparkOptions = AS_STORED,
 ) -> DraftingModel:
     """Read the drafter at `path`, which is to make up to `depth` drafts at a time for `target`.
 
     Raises:
         UnusableDrafter: naming what does not fit.
     """
+    name = path.stem if path.is_file() else path.absolute().name
     try:
         checkpoint = open_checkpoint(path)
         family = drafter_family_for(checkpoint.architecture)
         config = family.config_from_hf(checkpoint.config)
+        if isinstance(config, DSparkConfig):
+            fitting = fit_dspark(checkpoint, config, target, tokenizer, dspark)
+            _check_context(path, config.context, min(depth, config.block))
+            _check_room(path, family, fitting.config, target)
+            return read_dspark(name, family, fitting, target, tokenizer, dtype, progress)
         _check_context(path, config.context, depth)
         _check_room(path, family, config, target)
         if isinstance(config, SmallDrafterConfig):
@@ -54,7 +70,7 @@ def load_drafter(
         loaded = read_model(checkpoint, family, config, dtype, progress, beside=() if embedding is None else MAPS)
     except (CheckpointError, ConfigError, UnsupportedTokenizer) as error:
         raise UnusableDrafter(f"--drafter: {error}") from error
-    return _joined(path.stem if path.is_file() else path.absolute().name, loaded, ids, target, embedding)
+    return _joined(name, loaded, ids, target, embedding)
 
 
 def _joined(
