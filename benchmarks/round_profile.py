@@ -91,10 +91,9 @@ class Timer:
             times = []
             for _ in range(RUNS):
                 start = time.perf_counter()
-                drawn, _, state = step(
-                    self.bucket, state, np.zeros(self.bucket.rows, np.int32), buffer.matrix, self.table
-                )
-                jax.block_until_ready(drawn)
+                stepped = step(self.bucket, state, np.zeros(self.bucket.rows, np.int32), buffer.matrix, self.table)
+                state = stepped.state
+                jax.block_until_ready(stepped.drawn)
                 times.append(1000 * (time.perf_counter() - start))
             result[context] = min(times)
         return result
@@ -108,7 +107,7 @@ def main() -> int:
     arguments = parser.parse_args()
     checkpoint = open_checkpoint(resolve_model(None, offline=True, progress=lambda phase, fraction: None))
     model = load_model(checkpoint, arguments.dtype, lambda phase, fraction: None)
-    timer = Timer(model, row_invariant_plan(2).verify_bucket(arguments.rows))
+    timer = Timer(model, row_invariant_plan(2).verify_bucket(arguments.rows, arguments.rows))
     whole = timer.step_ms(None)
     short = CONTEXTS[0]
     parts = {part: whole[short] - timer.step_ms(part)[short] for part in PARTS}

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfjax.engine.rows_buffer import RowsBuffer
-from tfjax.engine.step import Bucket, State
+from tfjax.engine.step import Bucket, State, Stepped
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.models.rows import LayerCache
 
@@ -64,7 +64,8 @@ class ScriptedStep:
             layer.keys[place[0], 0, place[1]] = hidden
             layer.values[place[0], 0, place[1]] = hidden * 2
         drawn = logits[buffer["draw_row"][: bucket.draws]]
-        return None, drawn, State(tuple(cache), None)
+        nothing: Any = None
+        return Stepped(nothing, drawn, None, State(tuple(cache), nothing))
 
     @staticmethod
     def _logits(keys: NDArray[np.float32], pages: NDArray[np.int32], position: int) -> NDArray[np.float32]:

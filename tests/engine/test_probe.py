@@ -15,7 +15,7 @@ from tfjax.engine.buckets import Plan, single_bucket_plan
 from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.probe import SINGLES, Difference, ProbeReport, probe
 from tfjax.engine.rows_buffer import unpack
-from tfjax.engine.step import Bucket, State
+from tfjax.engine.step import Bucket, State, Stepped
 from tfjax.kernels.matmul import rows_matmul
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
 from tfjax.models.blocks import norm
@@ -85,10 +85,10 @@ def last_bit(forward: Any, hidden: Any, logits: Any) -> None:
 
 
 FAULTS: list[tuple[Fault, str, str, int, int]] = [
-    (narrow_only, "bucket of 32 rows", "logits", 32, 122),
-    (beside_others, "bucket of 16 rows", "logits", 16, 122),
+    (narrow_only, "bucket of 32 rows in tiles of 4", "logits", 32, 122),
+    (beside_others, "bucket of 16 rows in tiles of 4", "logits", 16, 122),
     (cache_by_place, "prompt in odd chunks", "cache[0].keys", 58, 10),
-    (one_position, "bucket of 16 rows", "logits", 16, 125),
+    (one_position, "bucket of 16 rows in tiles of 4", "logits", 16, 125),
     (other_lane, "windows in another lane", "logits", 122, 121),
     (last_bit, "prompt whole", "logits", 133, 132),
 ]
@@ -148,7 +148,8 @@ class ModelStep:
 
     def __call__(self, bucket: Bucket, state: State, token: Any, matrix: Any, page_table: Any) -> Any:
         logits, cache = self.forward(bucket, self.parameters, state.cache, token, matrix, page_table)
-        return None, logits, state._replace(cache=cache)
+        nothing: Any = None
+        return Stepped(nothing, logits, None, state._replace(cache=cache))
 
 
 def probed_model() -> ProbeReport:

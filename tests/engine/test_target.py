@@ -14,7 +14,7 @@ from tfjax.engine.buckets import row_invariant_plan
 from tfjax.engine.lane_tables import bytes_per_lane
 from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.rows_buffer import RowsBuffer
-from tfjax.engine.step import Bucket
+from tfjax.engine.step import Bucket, Stepped
 from tfjax.engine.target import TargetBackend, WindowMismatch, empty_state
 from tfjax.kernels.draw import TOP_LOGPROBS, Drawn
 from tfjax.lanes.backend import Backend
@@ -32,6 +32,7 @@ class RecordingStep:
     def __init__(self) -> None:
         self.calls: list[tuple[Bucket, Any, RowsBuffer, np.ndarray]] = []
         self.orders: deque[Any] = deque()
+        self.features: Any = None
 
     def __call__(self, bucket: Bucket, state: Any, token: Any, matrix: Any, page_table: Any) -> Any:
         buffer = RowsBuffer(bucket.rows)
@@ -43,7 +44,8 @@ class RecordingStep:
         draws = bucket.draws
         logprob = -np.arange(draws, dtype=np.float32)
         ids = np.arange(draws * TOP_LOGPROBS).reshape(draws, TOP_LOGPROBS)
-        return Drawn(order, logprob, ids, -ids.astype(np.float32)), None, state
+        nothing: Any = None
+        return Stepped(Drawn(order, logprob, ids, -ids.astype(np.float32)), nothing, self.features, state)
 
 
 class Target:

@@ -135,7 +135,7 @@ def outcome(plan: Plan, report: ProbeReport, refused: Sequence[str]) -> str:
     if plan.arithmetic == single_bucket_plan().arithmetic:
         how = f"every forward computes {plan.verify[-1].rows} rows, because {'; '.join(refused)}"
     else:
-        how = f"{len(plan.verify)} widths"
+        how = f"{len(plan.widths)} widths"
     return f"row invariance proved: {proved} ({plan.arithmetic} arithmetic, {how})"
 
 
@@ -155,12 +155,13 @@ def time_widths(backend: TargetBackend, checkpoint: Checkpoint, progress: Progre
     progress("timing windows", 0.0)
 
     def run(width: int) -> None:
-        bucket = backend.plan.verify_bucket(width)
+        bucket = backend.plan.verify_bucket(width, width)
         buffer = RowsBuffer(width)
         lay_out(buffer, [Run(0, 0, width)], tile_rows=bucket.tile_rows, scratch_lane=backend.memory.lanes)
         token = np.zeros(width, np.int32)
-        drawn, _, backend.state = backend.step(bucket, backend.state, token, buffer.matrix, backend.page_table)
-        jax.block_until_ready(drawn)
+        stepped = backend.step(bucket, backend.state, token, buffer.matrix, backend.page_table)
+        backend.state = stepped.state
+        jax.block_until_ready(stepped.drawn)
 
     key = timing_key(backend, checkpoint)
     table, is_new = cached(cache_home() / "timings", key, backend.widths, lambda: measure(backend.widths, run))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 
 import jax
@@ -28,6 +29,10 @@ class PageTable:
         """Forget a lane's pages, from its next stream on."""
         self._pages[lane] = 0
         self._known[lane] = []
+
+    def held(self, lane: int) -> Sequence[int]:
+        """The lane's pages by the loop's ids, as of its last `sync`."""
+        return self._known[lane]
 
     def sync(self, stream: Stream) -> int:
         """Copy the stream's pages into the table if they changed. Page 0 is scratch, so the loop's ids move by one.

@@ -82,8 +82,9 @@ class _Prober:
         start, stop = runs[0]
         every = bucket.draws == bucket.rows
         buffer["draw_row"][: bucket.draws] = np.arange(bucket.draws) if every else stop - start - 1
-        _, logits, self.state = self.step(bucket, self.state, token, buffer.matrix, self.page_table(lane))
-        drawn = np.asarray(logits)
+        stepped = self.step(bucket, self.state, token, buffer.matrix, self.page_table(lane))
+        self.state = stepped.state
+        drawn = np.asarray(stepped.logits)
         for position in range(start, stop):
             self.rows[position] = len(used)
             if every or position == stop - 1:
@@ -105,7 +106,8 @@ class _Prober:
             stop = min(start + width, self.end)
             if stop > start:
                 runs = [(start, stop), *self._beside(neighbour)]
-                self.forward(self.plan.verify_bucket(sum(b - a for a, b in runs)), runs, lane)
+                rows = [b - a for a, b in runs]
+                self.forward(self.plan.verify_bucket(sum(rows), max(rows)), runs, lane)
             start = stop
 
     def full(self, bucket: Bucket) -> None:
@@ -179,5 +181,8 @@ def _arrangements(prober: _Prober, first: int, last_lane: int) -> dict[str, Call
         "prompt whole": lambda: prober.prompt(prober.end),
         "prompt in odd chunks": lambda: prober.prompt(3, 61, prober.end),
     }
-    found |= {f"bucket of {bucket.rows} rows": partial(prober.full, bucket) for bucket in prober.plan.verify}
+    found |= {
+        f"bucket of {bucket.rows} rows in tiles of {bucket.tile_rows}": partial(prober.full, bucket)
+        for bucket in prober.plan.verify
+    }
     return found | ({"beside another stream": neighbours} if last_lane else {})

@@ -45,9 +45,13 @@ class RowsBuffer:
     """Host side: a fresh matrix for one forward, written by field.
 
     `buffer["position"]` is a writable view of the field's row in its own dtype.
+
+    Attributes:
+        runs: what `lay_out` laid in it.
     """
 
     def __init__(self, columns: int):
+        self.runs: Sequence[Run] = ()
         self.matrix: NDArray[np.int32] = np.zeros((len(FIELDS), columns), np.int32)
         self._row = {name: i for i, name in enumerate(FIELDS)}
         for name, value in NEUTRAL.items():
@@ -82,6 +86,7 @@ def lay_out(buffer: RowsBuffer, runs: Sequence[Run], *, tile_rows: int, scratch_
         row += run.rows
     lane[row:] = scratch_lane
     buffer["tile_count"][0] = tile
+    buffer.runs = runs
 
 
 def unpack(matrix: jax.Array) -> dict[str, jax.Array]:

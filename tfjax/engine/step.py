@@ -39,10 +39,28 @@ class State(NamedTuple):
     tables: LaneTables
 
 
+class Stepped(NamedTuple):
+    """What a forward gives.
+
+    Attributes:
+        drawn: of the drawn rows.
+        logits: float32 [draws, V], of the same rows.
+        features: [rows, taps * D], the residual stream after each tapped layer; None where nothing is tapped.
+        state: the new one.
+    """
+
+    drawn: Drawn
+    logits: jax.Array
+    features: jax.Array | None
+    state: State
+
+
 class Step:
     """A model's forward, compiled per bucket. Parameters are arguments, never constants of the program."""
 
-    def __init__(self, model: nnx.Module):
+    def __init__(self, model: nnx.Module, taps: Sequence[int] = ()):
+        """`taps` are the layers whose features every forward tells."""
+        self.taps = tuple(taps)
         self.definition, parameters = nnx.split(model)
         self.parameters, self._tree = jax.tree.flatten(parameters)
         self._compiled: dict[Bucket, Any] = {}
@@ -55,23 +73,22 @@ class Step:
         token: jax.Array,
         matrix: jax.Array,
         page_table: jax.Array,
-    ) -> tuple[Drawn, jax.Array, State]:
+    ) -> Stepped:
         """The traced function.
 
-        Shapes: token int32 [rows], matrix int32 [fields, rows] (see rows_buffer), page_table int32 [lanes, pages]
-        -> the draws and logits [draws, V] of the drawn rows, and the new state.
+        Shapes: token int32 [rows], matrix int32 [fields, rows] (see rows_buffer), page_table int32 [lanes, pages].
         """
         model: Any = nnx.merge(self.definition, jax.tree.unflatten(self._tree, parameters))
         field = unpack(matrix)
         token = jnp.maximum(token, 0)
         tiles = Tiles(field["tile_count"][0], field["tile_start"], field["tile_lane"], field["tile_last"])
         rows = Rows(token, field["lane"], field["position"], tiles, page_table)
-        hidden, cache, _ = model(state.cache, rows, tile_rows=bucket.tile_rows)
+        hidden, cache, features = model(state.cache, rows, tile_rows=bucket.tile_rows, taps=self.taps)
         tables = state.tables._replace(history=state.tables.history.at[rows.lane, rows.position].set(token))
         drawn_row = field["draw_row"][: bucket.draws]
         logits = rows_matmul(hidden[drawn_row], model.head_weight)
         drawn = draw(logits, rules_of(field, rows.position[drawn_row], bucket.draws), tables, rows.lane[drawn_row])
-        return drawn, logits, State(cache, tables)
+        return Stepped(drawn, logits, features, State(cache, tables))
 
     def compile(self, bucket: Bucket, state: State, page_table: jax.Array) -> None:
         """Compile one bucket ahead of its first use. Safe to call from several threads for different buckets."""
@@ -89,13 +106,9 @@ class Step:
 
         return jax.jit(program, donate_argnums=1).lower(self.parameters, state, token, matrix, page_table)
 
-    def __call__(
-        self, bucket: Bucket, state: State, token: Any, matrix: Any, page_table: jax.Array
-    ) -> tuple[Drawn, jax.Array, State]:
+    def __call__(self, bucket: Bucket, state: State, token: Any, matrix: Any, page_table: jax.Array) -> Stepped:
         """Queue one forward. `state` is donated: use the returned one from here on."""
-        result: tuple[Drawn, jax.Array, State] = self._compiled[bucket](
-            self.parameters, state, token, matrix, page_table
-        )
+        result: Stepped = self._compiled[bucket](self.parameters, state, token, matrix, page_table)
         return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,10 @@ class Forward:
     drawn: Drawn
 
 
+Listener = Callable[[jax.Array, RowsBuffer], None]
+"""Told a queued forward's features [rows, taps * D] and its rows."""
+
+
 class TargetBackend:
     """Implements `tfjax.lanes.backend.Backend`. Lives on the engine thread.
 
@@ -39,6 +43,8 @@ class TargetBackend:
 
     Attributes:
         broken: what a forward failed with; the device state is lost then, and with it every stream.
+        listener: called after each queued forward, where the step taps layers.
+        pages: which cache pages the lanes have.
     """
 
     held_on_target = False
@@ -48,20 +54,21 @@ class TargetBackend:
         self.plan = plan
         self.memory = memory
         self.vocab: int = model.config.vocab
-        self.widths: Sequence[int] = tuple(bucket.rows for bucket in plan.verify)
+        self.widths: Sequence[int] = plan.widths
         self.chunk_rows: Sequence[int] = tuple(bucket.rows for bucket in plan.prompt)[-2:]
         self.window_ms: Mapping[int, float] = {}
         self.state = empty_state(model, memory)
-        self._pages = PageTable(memory.lanes, memory.pages_per_lane)
+        self.pages = PageTable(memory.lanes, memory.pages_per_lane)
         self._chunk: Drawn | None = None
         self.broken: Exception | None = None
+        self.listener: Listener | None = None
         self._sampling: dict[int, LaneSampling] = {}
         self._first: dict[int, Forward] = {}
 
     @property
     def page_table(self) -> jax.Array:
         """Shape: int32 [lanes + 1, pages]."""
-        return self._pages.on_device
+        return self.pages.on_device
 
     def warm_up(self) -> None:
         """Compile what only some requests need, so that none of them waits for it."""
@@ -74,7 +81,7 @@ class TargetBackend:
         sampling: Sampling = stream.request.sampling or Sampling(temperature=0.0)
         lane = stream.lane
         self._sampling[lane] = LaneSampling.of(sampling, len(stream.request.prompt))
-        self._pages.clear(lane)
+        self.pages.clear(lane)
         if needs_tables(sampling):
             self._set_tables(lane, sampling, stream.request.stop_ids)
         if stream.cache_length:
@@ -112,7 +119,8 @@ class TargetBackend:
     # Rounds
 
     def verify(self, windows: Sequence[Window]) -> Forward:
-        bucket = self.plan.verify_bucket(sum(window.rows for window in windows))
+        rows = [window.rows for window in windows]
+        bucket = self.plan.verify_bucket(sum(rows), max(rows))
         buffer = self._lay_out(bucket, [(window.stream, window.position, window.rows) for window in windows])
         buffer["draw_row"][: bucket.draws] = np.arange(bucket.draws)
         token = np.zeros(bucket.rows, np.int32)
@@ -163,7 +171,7 @@ class TargetBackend:
     def _lay_out(self, bucket: Bucket, parts: Sequence[tuple[Stream, int, int]]) -> RowsBuffer:
         """Rows of (stream, position, rows) end to end."""
         for stream, _, _ in parts:
-            self._pages.sync(stream)
+            self.pages.sync(stream)
         buffer = RowsBuffer(bucket.rows)
         runs = [Run(stream.lane, position, rows) for stream, position, rows in parts]
         lay_out(buffer, runs, tile_rows=bucket.tile_rows, scratch_lane=self.memory.lanes)
@@ -171,11 +179,14 @@ class TargetBackend:
 
     def _run(self, bucket: Bucket, token: Any, buffer: RowsBuffer) -> Drawn:
         try:
-            drawn, _, self.state = self.step(bucket, self.state, token, buffer.matrix, self.page_table)
+            stepped = self.step(bucket, self.state, token, buffer.matrix, self.page_table)
         except Exception as error:
             self.broken = error  # the state was given away to the failed call
             raise
-        return drawn
+        self.state = stepped.state
+        if self.listener is not None and stepped.features is not None:
+            self.listener(stepped.features, buffer)
+        return stepped.drawn
 
 
 def empty_state(model: LoadedModel, memory: MemoryPlan) -> State:

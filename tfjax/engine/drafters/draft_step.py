@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from tfjax.engine.drafters.drawing import Drafts, draw_draft, no_drafts
 from tfjax.engine.rows_buffer import FIELDS, unpack
 from tfjax.engine.step import Bucket, State, rules_of
-from tfjax.kernels.draw import NOT_FINITE, draw_among
+from tfjax.kernels.draw import NOT_FINITE
 from tfjax.kernels.matmul import rows_matmul
 from tfjax.kernels.paged_attention import Tiles
 from tfjax.models.rows import Rows
@@ -39,18 +40,6 @@ class HoldBucket:
     rows: int
     step_rows: int
     depth: int
-
-
-class Drafts(NamedTuple):
-    """What a hold made. Shapes: [S, depth].
-
-    Attributes:
-        token: int32, NOT_FINITE where none was made.
-        confidence: float32, the probability of each token at the stream's temperature; at 1 where the stream is greedy.
-    """
-
-    token: jax.Array
-    confidence: jax.Array
 
 
 class _Drafting(NamedTuple):
@@ -117,8 +106,7 @@ class DraftStep:
         def drawn(hidden: jax.Array, at: jax.Array, history: jax.Array) -> tuple[jax.Array, jax.Array]:
             logits = rows_matmul(hidden, model.head_weight)[: bucket.streams, : ids.shape[0]]
             own = rules._replace(position=at + 1, stops_banned=at + 1 < banned_until)
-            token = draw_among(logits, ids, own, state.tables._replace(history=history), lane)
-            return token, _probability(logits, ids == token[:, None], rules.temperature)
+            return draw_draft(logits, ids, own, state.tables._replace(history=history), lane)
 
         def one_more(i: jax.Array, done: _Drafting) -> _Drafting:
             wanted = i < depth
@@ -128,12 +116,11 @@ class DraftStep:
             history = done.history.at[step.lane, step.position].set(step.token)
             token, confidence = drawn(hidden, at, history)
             token = jnp.where(wanted, token, NOT_FINITE)
-            return _Drafting(token, _set(done.drafts, i, token, confidence), cache, history)
+            return _Drafting(token, done.drafts.with_draft(i, token, confidence), cache, history)
 
         first, confidence = drawn(hidden[drawn_row], position, state.tables.history)
-        shape = (bucket.streams, bucket.depth)
-        none = Drafts(jnp.full(shape, NOT_FINITE, jnp.int32), jnp.zeros(shape, jnp.float32))
-        start = _Drafting(first, _set(none, 0, first, confidence), state.cache, state.tables.history)
+        drafts = no_drafts(bucket.streams, bucket.depth).with_draft(0, first, confidence)
+        start = _Drafting(first, drafts, state.cache, state.tables.history)
         done = jax.lax.fori_loop(1, jnp.max(depth), one_more, start)
         return done.drafts, State(done.cache, state.tables._replace(history=done.history))
 
@@ -171,16 +158,6 @@ class DraftStep:
         """Queue `holding`. `state` is donated: use the returned one from here on."""
         result: tuple[Drafts, State] = self._compiled[bucket](self.parameters, state, token, matrix, asks, page_table)
         return result
-
-
-def _probability(logits: jax.Array, chosen: jax.Array, temperature: jax.Array) -> jax.Array:
-    """Of the chosen token of each row. Shapes: logits [S, C], chosen bool [S, C], temperature [S] -> float32 [S]."""
-    scaled = logits.astype(jnp.float32) / jnp.where(temperature > 0, temperature, 1)[:, None]
-    return jnp.sum(jax.nn.softmax(scaled) * chosen, -1)
-
-
-def _set(drafts: Drafts, place: jax.Array | int, token: jax.Array, confidence: jax.Array) -> Drafts:
-    return Drafts(drafts.token.at[:, place].set(token), drafts.confidence.at[:, place].set(confidence))
 
 
 def _rows_of(field: dict[str, jax.Array], token: jax.Array, page_table: jax.Array) -> Rows:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from tfjax.engine.api import Sampling
 from tfjax.engine.drafters.draft_plan import DraftPlan
-from tfjax.engine.drafters.draft_step import ASK_FIELDS, TILE_ROWS, Drafts, DraftStep, HoldBucket
+from tfjax.engine.drafters.draft_step import ASK_FIELDS, TILE_ROWS, DraftStep, HoldBucket
 from tfjax.engine.drafters.drafting_model import DraftingModel
+from tfjax.engine.drafters.drawing import Drafts
 from tfjax.engine.lane_sampling import LaneSampling
 from tfjax.engine.lane_tables import empty_tables, needs_tables, set_tables
 from tfjax.engine.memory import MemoryPlan

@@ -1,0 +1,162 @@
+"""The jitted work of a drafter that makes whole blocks: absorbing features, and drafting in one dispatch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from tfjax.engine.drafters.block_plan import BlockBucket, BlockPlan
+from tfjax.engine.drafters.drawing import Drafts, draw_draft, no_drafts
+from tfjax.engine.rows_buffer import FIELDS, unpack
+from tfjax.engine.step import rules_of
+from tfjax.kernels.draw import NOT_FINITE, LaneTables
+from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
+from tfjax.models.rows import Rows
+
+ASK_FIELDS = ("token", "slots", "depth", "first_page", "banned_until")
+"""What a hold is told about each stream beside lane, position and sampling: its pending token, rows of its block that
+are its own, drafts wanted, the first page of its context that the drafter knows, and from where on it may stop."""
+
+
+class _Walk(NamedTuple):
+    """What a hold carries from one draft to the next: last token int32 [S], all drafts, the head's state, history."""
+
+    token: jax.Array
+    drafts: Drafts
+    markov: Any
+    history: jax.Array
+
+
+class BlockStep:
+    """A block drafter's programs, compiled per bucket. Parameters are arguments, never constants of a program."""
+
+    def __init__(self, module: nnx.Module, plan: BlockPlan):
+        self.plan = plan
+        self.definition, parameters = nnx.split(module)
+        self.parameters, self._tree = jax.tree.flatten(parameters)
+        self._compiled: dict[Hashable, Any] = {}
+
+    def _model(self, leaves: Any) -> Any:
+        return nnx.merge(self.definition, jax.tree.unflatten(self._tree, leaves))
+
+    # The traced functions
+
+    def absorbing(
+        self, parameters: Any, cache: Any, features: jax.Array, places: jax.Array, page_table: jax.Array
+    ) -> Any:
+        """Write the context rows of a forward of the target.
+
+        Shapes: features [rows, taps * target D], places int32 [2, rows] (lane and position), page_table int32
+        [lanes, pages] -> the new cache.
+        """
+        lane, position = places
+        nothing = jnp.zeros(1, jnp.int32)
+        rows = Rows(jnp.zeros_like(lane), lane, position, Tiles(jnp.int32(0), *[nothing] * 3), page_table)
+        return self._model(parameters).absorb(cache, features, rows)
+
+    def holding(
+        self,
+        bucket: BlockBucket,
+        parameters: Any,
+        cache: Any,
+        tables: LaneTables,
+        matrix: jax.Array,
+        asks: jax.Array,
+        page_table: jax.Array,
+    ) -> tuple[Drafts, Any]:
+        """Compute a block behind each stream's context, and draw its drafts one after another.
+
+        Shapes: tables are the target's, matrix int32 [fields, S] (see rows_buffer: lane and position of the pending
+        tokens, and the rules of their draws), asks int32 [ASK_FIELDS, S], page_table int32 [lanes, pages] -> drafts
+        and the new cache.
+        """
+        model = self._model(parameters)
+        ids = model.ids[...]
+        field, ask = unpack(matrix), dict(zip(ASK_FIELDS, asks, strict=True))
+        lane, position = field["lane"], field["position"]
+        rows, seen, known = _block_rows(bucket, field, ask, page_table, model.config.mask_token)
+        hidden, cache = model.block(cache, rows, mask_position=seen, read_table=known, tile_rows=bucket.slots)
+        slots = hidden.reshape(bucket.streams, bucket.slots, -1)[:, self.plan.first_slot :]
+        base = model.logits(slots)
+        rules = rules_of(field, position, bucket.streams)
+
+        def one_more(i: jax.Array, done: _Walk) -> _Walk:
+            row, at = slots[:, i], position + i + 1
+            bias, markov = model.markov(done.markov, done.token, row)
+            own = rules._replace(position=at, stops_banned=at < ask["banned_until"])
+            token, likely = draw_draft(base[:, i] + bias, ids, own, tables._replace(history=done.history), lane)
+            sure = model.confidence(row, done.token, i)
+            made = jnp.where(i < ask["depth"], token, NOT_FINITE)
+            drafts = done.drafts.with_draft(i, made, likely if sure is None else sure)
+            token = jnp.maximum(token, 0)
+            return _Walk(token, drafts, markov, done.history.at[lane, at].set(token, mode="drop"))
+
+        history = tables.history.at[lane, position].set(ask["token"])
+        drafts = no_drafts(bucket.streams, self.plan.depth)
+        start = _Walk(ask["token"], drafts, model.markov.start(bucket.streams), history)
+        done = jax.lax.fori_loop(0, jnp.minimum(jnp.max(ask["depth"]), slots.shape[1]), one_more, start)
+        return done.drafts, cache
+
+    # Their compiled forms
+
+    def compile_absorbing(self, rows: int, cache: Any, features: jax.ShapeDtypeStruct, page_table: jax.Array) -> None:
+        """Safe to call from several threads for different row counts, as `compile_holding` is for buckets."""
+        self._compile(rows, self.absorbing, cache, (features, _int32(2, rows), page_table))
+
+    def compile_holding(self, bucket: BlockBucket, cache: Any, tables: LaneTables, page_table: jax.Array) -> None:
+        def traced(parameters: Any, cache: Any, *arrays: Any) -> Any:
+            return self.holding(bucket, parameters, cache, *arrays)
+
+        matrix, asks = _int32(len(FIELDS), bucket.streams), _int32(len(ASK_FIELDS), bucket.streams)
+        self._compile(bucket, traced, cache, (tables, matrix, asks, page_table))
+
+    def _compile(self, key: Hashable, traced: Callable[..., Any], cache: Any, shapes: tuple[Any, ...]) -> None:
+        self._compiled[key] = jax.jit(traced, donate_argnums=1).lower(self.parameters, cache, *shapes).compile()
+
+    def absorb(self, cache: Any, features: jax.Array, places: Any, page_table: jax.Array) -> Any:
+        """Queue `absorbing`. `cache` is donated: use the returned one from here on."""
+        return self._compiled[features.shape[0]](self.parameters, cache, features, places, page_table)
+
+    def hold(
+        self, bucket: BlockBucket, cache: Any, tables: LaneTables, matrix: Any, asks: Any, page_table: jax.Array
+    ) -> tuple[Drafts, Any]:
+        """Queue `holding`. `cache` is donated: use the returned one from here on."""
+        result: tuple[Drafts, Any] = self._compiled[bucket](self.parameters, cache, tables, matrix, asks, page_table)
+        return result
+
+
+def _block_rows(
+    bucket: BlockBucket, field: dict[str, jax.Array], ask: dict[str, jax.Array], page_table: jax.Array, mask_token: int
+) -> tuple[Rows, jax.Array, jax.Array]:
+    """Every stream's block as one tile, what each row sees of it, and the pages that are read.
+
+    Where the drafter does not know the first pages of a context, it reads a table without them: keys are rotated by
+    their position in the stream, so that only the place of the last one shifts. Rows of a block that are not the
+    stream's own go to the scratch lane.
+
+    Shapes: -> S * slots rows, int32 [S * slots] (the last place that each sees) and int32 [S, pages].
+    """
+    lanes, pages = page_table.shape
+    lane, position = field["lane"], field["position"]
+    place = jnp.arange(bucket.slots)[None]
+    own = place < ask["slots"][:, None]
+    shifted = ask["first_page"][:, None] + jnp.arange(pages)
+    known = jnp.take_along_axis(page_table[lane], jnp.minimum(shifted, pages - 1), 1)
+    last = jnp.maximum(position + ask["slots"] - 1 - ask["first_page"] * PAGE_ROWS, 0)
+    number = jnp.arange(bucket.streams, dtype=jnp.int32)
+    rows = Rows(
+        jnp.where(place == 0, ask["token"][:, None], mask_token).reshape(-1),
+        jnp.where(own, lane[:, None], lanes - 1).reshape(-1),
+        jnp.where(own, position[:, None] + place, 0).reshape(-1),
+        Tiles(field["tile_count"][0], number * bucket.slots, number, last),
+        page_table,
+    )
+    return rows, jnp.repeat(last, bucket.slots), jnp.where(shifted < pages, known, 0)
+
+
+def _int32(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.int32)

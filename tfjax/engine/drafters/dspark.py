@@ -1,0 +1,210 @@
+"""DSpark beside the target: it reads the features of every forward, and drafts blocks with the target's noise."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from tfjax.engine.api import Sampling
+from tfjax.engine.drafters.block_plan import BlockPlan
+from tfjax.engine.drafters.block_step import ASK_FIELDS, BlockStep
+from tfjax.engine.drafters.drafting_model import DraftingModel
+from tfjax.engine.drafters.drawing import Drafts
+from tfjax.engine.drafters.known_rows import KnownRows
+from tfjax.engine.lane_sampling import LaneSampling
+from tfjax.engine.rows_buffer import RowsBuffer
+from tfjax.engine.target import TargetBackend
+from tfjax.kernels.paged_attention import PAGE_ROWS
+from tfjax.lanes.drafter import Ask, Guess
+from tfjax.lanes.stream import Stream
+from tfjax.lanes.window import Window
+
+log = logging.getLogger(__name__)
+
+NOTHING = Guess(())
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLane:
+    """A lane that was opened: its stream, and how that draws."""
+
+    stream: Stream
+    sampling: LaneSampling
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What a hold makes for one ask.
+
+    Attributes:
+        depth: drafts.
+        slots: rows of the block that are the stream's own.
+        first_page: of the context that the drafter knows.
+    """
+
+    lane: BlockLane
+    depth: int
+    slots: int
+    first_page: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A queued hold: each ask's block (None where nothing was drafted), and the unread drafts."""
+
+    blocks: tuple[Block | None, ...]
+    drafts: Drafts | None
+
+
+class DSparkDrafter:
+    """Implements `tfjax.lanes.drafter.Drafter`. Lives on the engine thread.
+
+    Its context rows lie in pools of its own under the target's page ids, each at its position: what a forward computed
+    for rejected drafts, and what a block wrote of itself, lies past the context and is overwritten later. So nothing is
+    left to do when a window is kept. Draws read the target's tables of bias, stops and history.
+    """
+
+    step_ms = 0.0
+    stands_aside = True
+
+    def __init__(self, model: DraftingModel, step: BlockStep, plan: BlockPlan, target: TargetBackend):
+        self.model = model
+        self.step = step
+        self.plan = plan
+        self.target = target
+        self.memory = target.memory
+        self.depth = plan.depth
+        self.context = min(model.context, self.memory.pages_per_lane * PAGE_ROWS)
+        self.hold_ms: Mapping[int, Mapping[int, float]] = {}
+        self._lanes: dict[int, BlockLane] = {}
+        self._opened = np.zeros(self.memory.lanes + 1, bool)
+        self._known = KnownRows(self.memory.pages)
+        self.cache = self._empty_cache()
+        target.listener = self.listen
+
+    # Lanes
+
+    def open(self, stream: Stream) -> None:
+        sampling: Sampling = stream.request.sampling or Sampling(temperature=0.0)
+        self._lanes[stream.lane] = BlockLane(stream, LaneSampling.of(sampling, len(stream.request.prompt)))
+        self._opened[stream.lane] = True
+
+    def release(self, stream: Stream) -> None:
+        self._lanes.pop(stream.lane, None)
+        self._opened[stream.lane] = False
+
+    def absorb_prompt(self, stream: Stream, start: int, stop: int) -> None:
+        """`listen` did it."""
+
+    def absorb(self, window: Window, kept: int) -> None:
+        """`listen` did it."""
+
+    def can_draft(self, stream: Stream) -> bool:
+        return stream.lane in self._lanes and self._first_page(stream) is not None
+
+    def _first_page(self, stream: Stream) -> int | None:
+        return self._known.first_page(stream.pages, len(stream.context) - 1)
+
+    # Features
+
+    def listen(self, features: jax.Array, buffer: RowsBuffer) -> None:
+        """Take the rows of a queued forward that belong to opened lanes, the rejected ones too.
+
+        A call that fails costs the drafter what it knew, and nobody else anything.
+        """
+        for run in buffer.runs:
+            self._known.note(self.target.pages.held(run.lane), run, known=bool(self._opened[run.lane]))
+        if not any(self._opened[run.lane] for run in buffer.runs):
+            return
+        lane = np.where(self._opened[buffer["lane"]], buffer["lane"], self.memory.lanes)
+        places = np.stack([lane, buffer["position"]])
+        try:
+            self.cache = self.step.absorb(self.cache, features, places, self.target.page_table)
+        except Exception as error:  # noqa: BLE001 (the target and its streams do without)
+            log.warning("%s lost its context: %s", self.model.name, error)
+            self._start_over()
+
+    # Rounds
+
+    def hold(self, asks: Sequence[Ask]) -> Holding:
+        blocks = tuple(self._block(ask) for ask in asks)
+        made = [block for block in blocks if block is not None]
+        return Holding(blocks, self._hold(made) if made else None)
+
+    def _block(self, ask: Ask) -> Block | None:
+        """What the ask can get: the rows of a block must lie in the stream's pages and in the drafter's context."""
+        stream = ask.stream
+        pending, first_page = len(stream.context) - 1, self._first_page(stream)
+        slots = min(len(stream.pages) * PAGE_ROWS - pending, self.context - pending)
+        depth = min(ask.depth, self.depth, slots - self.plan.first_slot, self.context - pending - 1)
+        if depth < 1 or first_page is None:
+            return None
+        return Block(self._lanes[stream.lane], depth, slots, first_page)
+
+    def _hold(self, blocks: Sequence[Block]) -> Drafts:
+        bucket = self.plan.hold_bucket(len(blocks), max(block.depth for block in blocks))
+        buffer = RowsBuffer(bucket.streams)
+        asks = np.zeros((len(ASK_FIELDS), bucket.streams), np.int32)
+        buffer["lane"][:] = self.memory.lanes
+        buffer["tile_count"][0] = len(blocks)
+        for i, block in enumerate(blocks):
+            stream, sampling = block.lane.stream, block.lane.sampling
+            self.target.pages.sync(stream)
+            buffer["lane"][i], buffer["position"][i] = stream.lane, len(stream.context) - 1
+            sampling.fill(buffer, i, np.zeros(1, np.int32))
+            asks[:, i] = (
+                stream.context[-1],
+                min(block.slots, bucket.slots),
+                block.depth,
+                block.first_page,
+                sampling.banned_until,
+            )
+        tables, pages = self.target.state.tables, self.target.page_table
+        try:
+            drafts, self.cache = self.step.hold(bucket, self.cache, tables, buffer.matrix, asks, pages)
+        except Exception:
+            self._start_over()
+            raise
+        return drafts
+
+    def read(self, tickets: Sequence[Holding]) -> list[list[Guess]]:
+        try:
+            read = jax.device_get([ticket.drafts for ticket in tickets])
+        except Exception:
+            self._start_over()
+            raise
+        return [_guesses(ticket, drafts, self.model.vocab) for ticket, drafts in zip(tickets, read, strict=True)]
+
+    # State
+
+    def _empty_cache(self) -> Any:
+        return self.model.empty_cache(self.memory.pages + 1, PAGE_ROWS, self.memory.lanes + 1)
+
+    def _start_over(self) -> None:
+        """The cache went to a call that failed. A stream drafts again from its next page on."""
+        self._known.forget()
+        self.cache = self._empty_cache()
+
+
+def _guesses(ticket: Holding, drafts: Any, vocab: int) -> list[Guess]:
+    """Each ask's drafts, up to the first that is no token or of which the drafter cannot tell how sure it is."""
+    found: list[Guess] = []
+    row = 0
+    for block in ticket.blocks:
+        if block is None:
+            found.append(NOTHING)
+            continue
+        tokens: list[int] = drafts.token[row, : block.depth].tolist()
+        sure: list[float] = drafts.confidence[row, : block.depth].tolist()
+        row += 1
+        sound = next(
+            (i for i, (token, c) in enumerate(zip(tokens, sure, strict=True)) if not (0 <= token < vocab and c == c)),
+            block.depth,
+        )
+        found.append(Guess(tokens[:sound], sure[:sound]))
+    return found

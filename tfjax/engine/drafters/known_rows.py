@@ -1,0 +1,43 @@
+"""Of which rows of the cache's pages a drafter has read the features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfjax.engine.rows_buffer import Run
+from tfjax.kernels.paged_attention import PAGE_ROWS
+
+
+class KnownRows:
+    """For every page how many rows, from its first on, are known.
+
+    Whoever fills a page starts at its first row, so the count also tells a page that another stream has taken since.
+    """
+
+    def __init__(self, pages: int) -> None:
+        self._rows: NDArray[np.int32] = np.zeros(pages, np.int32)
+
+    def forget(self) -> None:
+        """Nothing is known any more."""
+        self._rows[:] = 0
+
+    def note(self, pages: Sequence[int], run: Run, *, known: bool) -> None:
+        """The target computed rows of a lane that holds these pages; whether the drafter reads them."""
+        stop = run.position + run.rows
+        for number in range(run.position // PAGE_ROWS, -(-stop // PAGE_ROWS)):
+            start = number * PAGE_ROWS
+            first, last = max(run.position - start, 0), min(stop - start, PAGE_ROWS)
+            page = pages[number]
+            if self._rows[page] >= first:
+                self._rows[page] = last if known else first
+
+    def first_page(self, pages: Sequence[int], rows: int) -> int | None:
+        """The page from which on all of a context's `rows` rows are known; None where its last rows are not."""
+        whole, rest = divmod(rows, PAGE_ROWS)
+        if rest and self._rows[pages[whole]] < rest:
+            return None
+        unknown = np.flatnonzero(self._rows[pages[:whole]] < PAGE_ROWS)
+        return int(unknown[-1]) + 1 if unknown.size else 0
