@@ -127,12 +127,7 @@ def parser() -> CommandParser:
         help="more replies to measure acceptance on, as those to HumanEval; may be repeated",
     )
     result.add_argument("--model", metavar="MODEL", help="the target (default: SmolLM2-135M-Instruct)")
-    groups: dict[str, argparse._ArgumentGroup] = {}
-    for name, flag in FLAGS.items():
-        if flag.group not in groups:
-            groups[flag.group] = result.add_argument_group(flag.group)
-        shown = "" if flag.default is None else f" (default: {flag.default})"
-        groups[flag.group].add_argument(option(name), metavar=flag.kind.metavar, help=flag.help + shown)
+    add_flags(result, FLAGS)
     result.add_argument("--version", action="version", version=f"tfjax {__version__}")
     return result
 
@@ -143,7 +138,7 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
     Raises:
         ConfigError: one out of its limits, or two that do not go together.
     """
-    values = {name: _value(name, getattr(arguments, name)) for name in FLAGS}
+    values = flag_values(arguments, FLAGS)
     if values["hidden"] % (2 * values["heads"]):
         raise ConfigError(
             f"--hidden: {values['hidden']} does not give {values['heads']} heads an even width; "
@@ -169,8 +164,26 @@ def option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _value(name: str, text: str | None) -> Any:
-    flag = FLAGS[name]
+def add_flags(parser: CommandParser, flags: Mapping[str, Flag]) -> None:
+    """Add the flags under their headings."""
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for name, flag in flags.items():
+        if flag.group not in groups:
+            groups[flag.group] = parser.add_argument_group(flag.group)
+        shown = "" if flag.default is None else f" (default: {flag.default})"
+        groups[flag.group].add_argument(option(name), metavar=flag.kind.metavar, help=flag.help + shown)
+
+
+def flag_values(arguments: argparse.Namespace, flags: Mapping[str, Flag]) -> dict[str, Any]:
+    """The checked value of each flag.
+
+    Raises:
+        ConfigError: one out of its limits.
+    """
+    return {name: _value(name, flag, getattr(arguments, name)) for name, flag in flags.items()}
+
+
+def _value(name: str, flag: Flag, text: str | None) -> Any:
     if text is None:
         return flag.default
     try:
