@@ -130,9 +130,9 @@ def test_required_architecture(tmp_path: Path, value: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["quantization_config", "quantization"])
-def test_quantized_safetensors_are_refused(tmp_path: Path, key: str) -> None:
-    config = {**CONFIG, key: {"bits": 4}}
-    with pytest.raises(CheckpointError, match=rf"quantized weights \({key}\).*found .*bits.*GGUF"):
+def test_safetensors_quantized_by_another_method_are_refused(tmp_path: Path, key: str) -> None:
+    config = {**CONFIG, key: {"quant_method": "gptq", "bits": 4}}
+    with pytest.raises(CheckpointError, match=rf"method that is not supported \({key}\).*found .*gptq.*GGUF"):
         open_checkpoint(write_directory(tmp_path, config=config))
 
 

@@ -8,17 +8,18 @@ from typing import Any
 
 from tfjax.checkpoints import gguf_config, gguf_tensors
 from tfjax.checkpoints.checkpoint import Checkpoint, GgufTokenizer, HfTokenizerFiles
+from tfjax.checkpoints.directory_tensors import open_tensors
 from tfjax.checkpoints.errors import CheckpointError
 from tfjax.checkpoints.gguf_index import MAGIC, open_gguf
 from tfjax.checkpoints.json_files import read_object, read_optional_object
-from tfjax.checkpoints.safetensors_files import SafetensorsFiles
+from tfjax.checkpoints.mlx_config import without_quantization
 
 _EXPECTED = "a directory with config.json and model.safetensors, or a .gguf file"
 _REQUIRED = ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Opens a Hugging Face safetensors directory or a GGUF file. Reads metadata only.
+    """Opens a Hugging Face or MLX safetensors directory or a GGUF file. Reads metadata only.
 
     Raises:
         CheckpointError: the model is absent, incomplete, damaged, unsupported or unreadable; the message says which
@@ -73,9 +74,9 @@ def _open_directory(directory: Path) -> Checkpoint:
         path=directory,
         format="safetensors",
         architecture=config["architectures"][0],
-        config=config,
+        config=without_quantization(config),
         generation_config=read_optional_object(directory / "generation_config.json"),
-        tensors=SafetensorsFiles(directory),
+        tensors=open_tensors(directory, config, config["architectures"][0]),
         tokenizer=HfTokenizerFiles(directory),
     )
 
@@ -88,15 +89,6 @@ def _check_config(file: Path, config: Mapping[str, Any]) -> None:
         value = config.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
             raise CheckpointError(file, f"required key: {key}", found=value, expected="a positive integer")
-    for key in ("quantization_config", "quantization"):
-        if config.get(key):
-            raise CheckpointError(
-                file,
-                f"quantized weights ({key}) are not supported in safetensors",
-                found=config[key],
-                expected="bf16, f16 or f32 weights",
-                remedy="Use the unquantized model, or a GGUF file.",
-            )
 
 
 def _open_gguf(path: Path) -> Checkpoint:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ INDEX = "model.safetensors.index.json"
 SUPPORTED_TYPES = ("F32", "F16", "BF16")
 MAP_TYPES: Mapping[str, tuple[str, ...]] = {"d2t": ("I64", "I32"), "t2d": ("BOOL",)}
 """Tensors that say which tokens a reduced vocabulary has; they hold no weights."""
+type At = tuple[int | slice, ...]
+
 _ITEM_BITS = {
     **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
     **dict.fromkeys(("F32", "I32", "U32"), 32),
@@ -49,17 +51,32 @@ class SafetensorsFiles:
     def infos(self) -> Mapping[str, TensorInfo]:
         return self._infos
 
-    def read(self, name: str) -> NDArray[Any]:
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    def read(self, name: str, at: At = (), types: Collection[str] | None = None) -> NDArray[Any]:
+        """A tensor, or of its leading axes only what `at` selects; no more than that is read from the file.
+
+        Args:
+            name: as in the file.
+            at: an index or a range of rows for each leading axis.
+            types: stored types that are accepted; None for those of weights.
+
+        Raises:
+            CheckpointError: as `TensorSource.read` says.
+        """
         info = self._infos.get(name)
         if info is None:
             raise CheckpointError(self._directory, "tensor is missing", tensor=name)
-        supported = MAP_TYPES.get(name, SUPPORTED_TYPES)
+        supported = MAP_TYPES.get(name, SUPPORTED_TYPES) if types is None else types
         if info.dtype not in supported:
             raise CheckpointError(
                 info.file, "type is not supported", tensor=name, found=info.dtype, expected=", ".join(supported)
             )
+        opened = self._files[info.file.name]
         try:
-            values: NDArray[Any] = self._files[info.file.name].get_tensor(name)
+            values: NDArray[Any] = opened.get_slice(name)[at] if at else opened.get_tensor(name)
         except (SafetensorError, OSError) as error:
             raise CheckpointError(info.file, "cannot be read", tensor=name, found=error) from error
         return values
