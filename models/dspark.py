@@ -16,7 +16,7 @@ from tfjax.kernels.matmul import rows_matmul
 from tfjax.kernels.paged_attention import Tiles, paged_attention, write_rows
 from tfjax.models.blocks.confidence import ConfidenceHead
 from tfjax.models.blocks.linear import Linear
-from tfjax.models.blocks.markov import MarkovHead
+from tfjax.models.blocks.markov import MarkovHead, MarkovSizes
 from tfjax.models.blocks.mlp import GatedMLP
 from tfjax.models.blocks.norm import RMSNorm
 from tfjax.models.blocks.qk_norm import QKNorm, prepare_heads
@@ -131,7 +131,8 @@ class DSpark(nnx.Module):
         self.context_norm = RMSNorm(c.hidden, c.norm_eps, dtype)
         self.layers = nnx.List([DSparkLayer(c, dtype) for _ in range(c.layers)])
         self.norm = RMSNorm(c.hidden, c.norm_eps, dtype)
-        self.markov = MarkovHead(c.markov, c.markov_rank, c.hidden, (c.markov_rows, c.draft_vocab), dtype)
+        sizes = MarkovSizes(c.markov_rank, c.hidden, c.vocab, c.markov_rows, c.draft_vocab)
+        self.markov = MarkovHead(c.markov, sizes, dtype)
         size = c.hidden + (c.markov_rank if c.confidence_with_markov else 0)
         self.confidence_head = ConfidenceHead(size, c.confidence_temperatures) if c.confidence else None
         self.embedding = nnx.Param(jnp.zeros((c.vocab, c.hidden), dtype))
@@ -149,10 +150,7 @@ class DSpark(nnx.Module):
             self.embedding = nnx.Param(embedding)
         if not c.own_head:
             self.head = nnx.Param(head if c.draft_vocab == c.vocab else head[ids])
-        if c.markov_rows != c.vocab:
-            self.markov.know_only(ids, max(c.vocab, embedding.shape[0]))
-        if len(ids) != c.draft_vocab:
-            self.markov.w2 = nnx.Param(self.markov.w2[...][: len(ids)])
+        self.markov.know(ids, max(c.vocab, embedding.shape[0]))
         self.ids = nnx.Param(ids)
 
     def absorb(self, cache: tuple[LayerCache, ...], features: jax.Array, rows: Rows) -> tuple[LayerCache, ...]:

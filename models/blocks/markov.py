@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -20,32 +21,54 @@ class MarkovKind(enum.Enum):
     RNN = "rnn"
 
 
+@dataclass(frozen=True, slots=True)
+class MarkovSizes:
+    """Shapes of the head.
+
+    Attributes:
+        rank: columns of both matrices.
+        hidden: width of the block's rows.
+        vocab: tokens of the target.
+        previous: rows of the first matrix, for the token before: `vocab`, or those of the second.
+        drafts: rows of the second, for the draft.
+    """
+
+    rank: int
+    hidden: int
+    vocab: int
+    previous: int
+    drafts: int
+
+
 class MarkovHead(nnx.Module):
     """bias = W2 f(W1[previous]), walked from draft to draft.
 
     f is the identity (vanilla), e * sigmoid(gate [h; e]) (gated), or tanh of a recurrent cell's output (rnn).
     Source: DeepSpec's DSpark, section "Markov head".
 
-    Shapes: w1 [previous rows, r], w2 [draft V, r].
+    Shapes: w1 [previous, r], w2 [drafts, r]; row int32 [V], w1's row of each token, where it has not all.
     """
 
-    def __init__(self, kind: MarkovKind, rank: int, hidden: int, sizes: tuple[int, int], dtype: jnp.dtype):
-        """`sizes` are the rows of w1 and w2."""
-        self.kind, self.rank = kind, rank
-        self.w1 = nnx.Param(jnp.zeros((sizes[0], rank), dtype))
-        self.w2 = nnx.Param(jnp.zeros((sizes[1], rank), dtype))
+    def __init__(self, kind: MarkovKind, sizes: MarkovSizes, dtype: jnp.dtype):
+        rank, hidden = sizes.rank, sizes.hidden
+        self.rank = rank
+        self.w1 = nnx.Param(jnp.zeros((sizes.previous, rank), dtype))
+        self.w2 = nnx.Param(jnp.zeros((sizes.drafts, rank), dtype))
+        self.row = nnx.Param(jnp.zeros(sizes.vocab, jnp.int32)) if sizes.previous != sizes.vocab else None
         gated, recurrent = kind is MarkovKind.GATED, kind is MarkovKind.RNN
         self.gate = Linear(hidden + rank, rank, bias=True, dtype=dtype) if gated else None
         self.joint = Linear(2 * rank + hidden, 3 * rank, bias=True, dtype=dtype) if recurrent else None
-        self.row: nnx.Param[jax.Array] | None = None
 
-    def know_only(self, ids: jax.Array, vocab: int) -> None:
-        """Tell which tokens the rows of w1 stand for, where it has fewer rows than the target has tokens.
+    def know(self, ids: jax.Array, vocab: int) -> None:
+        """Tell which tokens can be drafted: those of the leading rows of w2, and of w1 where it has not all.
 
-        Shape: ids int32 [previous rows].
+        Shape: ids int32 [C]; rows of w2 from C on are padding.
         """
-        nowhere = jnp.full(vocab, -1, jnp.int32)
-        self.row = nnx.Param(nowhere.at[ids].set(jnp.arange(len(ids), dtype=jnp.int32)))
+        if self.row is not None:
+            nowhere = jnp.full(vocab, -1, jnp.int32)
+            self.row = nnx.Param(nowhere.at[ids].set(jnp.arange(len(ids), dtype=jnp.int32)))
+        if len(ids) != self.w2.shape[0]:
+            self.w2 = nnx.Param(self.w2[...][: len(ids)])
 
     def embed(self, previous: jax.Array) -> jax.Array:
         """W1's row of each token; zeros for one that it has not. Shapes: int32 [...] target ids -> [..., r]."""
