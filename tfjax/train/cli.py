@@ -23,6 +23,8 @@ COMMANDS = {
     "replies": "a model answers prompts made from this machine's Python; the replies are kept",
     "table": "count frequent continuations in replies: a drafter without a model",
     "small": "train a small model on replies: a drafter that runs on the device",
+    "dspark": "train a DSpark drafter on replies: it reads the target's states and drafts a block at once",
+    "target": "train a small LFM2-MoE language model from nothing on this machine's Python sources",
 }
 
 
@@ -33,6 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         from tfjax.train.small import main as train_small
 
         return train_small(words[1:])
+    if words[:1] == ["dspark"]:
+        from tfjax.train.dspark import main as train_dspark
+
+        return train_dspark(words[1:])
+    if words[:1] == ["target"]:
+        from tfjax.train.target import main as train_target
+
+        return train_target(words[1:])
     if words[:1] == ["replies"]:
         return _run("replies", replies_parser(), words[1:], _replies)
     if words[:1] == ["table"]:

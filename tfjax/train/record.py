@@ -60,7 +60,6 @@ def write_record(directory: Path, run: Run, material: Material) -> None:
 def record(run: Run, material: Material) -> dict[str, Any]:
     """What training.json says."""
     settings, outcome, pace = run.settings, run.outcome, run.pace
-    device = jax.devices()[0]
     rows, length = material.rows.token.shape
     return {
         "command": f"{NAME} {shlex.join(run.words)}",
@@ -75,13 +74,21 @@ def record(run: Run, material: Material) -> dict[str, Any]:
         "final": final_figures(outcome.curve),
         "acceptance": dict(run.acceptance),
         "wall_s": round(run.wall_s, 1),
+        **environment(),
+        "loss_curve": thinned(outcome.curve),
+    }
+
+
+def environment() -> dict[str, Any]:
+    """Where a run took place: the device, and the versions of what has a say in its numbers."""
+    device = jax.devices()[0]
+    return {
         "device": {"platform": device.platform, "kind": device.device_kind},
         "versions": {
             "tfjax": __version__,
             "python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in PACKAGES},
         },
-        "loss_curve": thinned(outcome.curve),
     }
 
 
