@@ -84,6 +84,8 @@ class BlockStreams:
     """Streams with pages of their own, none in order, and NaN in all that was not written."""
 
     PAGES = 4
+    read_from = 0
+    """First page that blocks read."""
 
     def __init__(self, module: DSpark, streams: int, tile_rows: int = 4):
         self.module, self.streams, self.tile_rows = module, streams, tile_rows
@@ -111,13 +113,23 @@ class BlockStreams:
         token[: slots * len(runs) : slots] = anchors
         seen = np.zeros(len(token), np.int32)
         seen[: slots * len(runs)] = np.repeat(np.array(starts) + slots - 1, slots)
+        read = jnp.roll(self.page_table, -self.read_from, 1) if self.read_from else None
         h, self.cache = self.module.block(
-            self.cache, rows._replace(token=jnp.asarray(token)), mask_position=self.seen(seen), tile_rows=self.tile_rows
+            self.cache,
+            rows._replace(token=jnp.asarray(token)),
+            mask_position=self.seen(seen, np.asarray(rows.position)) - self.read_from * PAGE_ROWS,
+            tile_rows=self.tile_rows,
+            read_table=read,
         )
         return self.walk(h[: slots * len(runs)].reshape(len(runs), slots, -1)[:, c.first_slot :], anchors)
 
-    def seen(self, last: NDArray[np.int32]) -> jax.Array:
+    def seen(self, last: NDArray[np.int32], own: NDArray[np.int32]) -> jax.Array:
+        """Which position each row sees up to: the last of its block, and not its own."""
         return jnp.asarray(last)
+
+    def before(self, previous: jax.Array, drawn: jax.Array) -> jax.Array:
+        """The token before the next draft, given the one before this draft, and this draft."""
+        return drawn
 
     def walk(self, h: jax.Array, anchors: Sequence[int]) -> list[Drafted]:
         """Shape: h [S, block, D]."""
@@ -128,8 +140,9 @@ class BlockStreams:
             row = h[:, place]
             confidences.append(np.asarray(module.confidence(row, previous, place)))
             bias, state = module.markov(state, previous, row)
-            previous = module.ids[...][jnp.argmax(module.logits(row) + bias, -1)]
-            tokens.append(np.asarray(previous))
+            drawn = module.ids[...][jnp.argmax(module.logits(row) + bias, -1)]
+            tokens.append(np.asarray(drawn))
+            previous = self.before(previous, drawn)
         return [Drafted([int(t[i]) for t in tokens], [float(c[i]) for c in confidences]) for i in range(len(anchors))]
 
     def _rows(self, runs: Sequence[Run], columns: int) -> tuple[Rows, NDArray[np.int32]]:
