@@ -20,10 +20,30 @@ LIMITS = "limits"
 LOGGING = "logging"
 
 # What any command that runs a model takes; the other settings are the server's own.
-ENGINE_SETTINGS = ("model", "dtype", "context", "no_drafts", "draft_tokens", "drafter", "drafter_depth", "offline")
+ENGINE_SETTINGS = (
+    "model",
+    "dtype",
+    "context",
+    "no_drafts",
+    "draft_tokens",
+    "drafter",
+    "drafter_depth",
+    "drafter_bits",
+    "drafter_qk_norm",
+    "drafter_policy",
+    "offline",
+)
 
 DRAFTER_AUTO, DRAFTER_NONE, DRAFTER_COPY, DRAFTER_TABLE = "auto", "none", "copy", "table"
 """Values of --drafter that are no path."""
+
+POLICY_AUTO, POLICY_ALWAYS, POLICY_NEVER = "auto", "always", "never"
+"""Values of --drafter-policy."""
+
+QK_NORM_CONFIG = "config"
+"""Value of --drafter-qk-norm that leaves the order to the drafter's config."""
+
+DRAFTER_BITS = (16, 8)
 
 MIB = 1 << 20
 
@@ -118,12 +138,36 @@ class ServeConfig:
         "table of frequent continuations (.safetensors file), auto or table for what comes with tfjax for the model, "
         "copy for copied text alone, none for no drafts; a better one is faster, the tokens stay the same",
     )
-    drafter_depth: int = setting(
-        8,
+    drafter_depth: int | None = setting(
+        None,
         "--drafter-depth",
         kind=Integer(1, 16, zero="give --drafter copy to draft without a small model, --drafter none not to draft"),
         group=DRAFTS,
-        help="most drafts that the small model makes at a time; how many it does make is measured and priced",
+        help="most drafts that a drafting model makes at a time; how many it does make is measured and priced",
+        default_text="8, a DSpark drafter's whole block",
+    )
+    drafter_bits: int = setting(
+        16,
+        "--drafter-bits",
+        kind=Integer(1, 16, "{16,8}"),
+        group=DRAFTS,
+        help="precision of a DSpark drafter's weights; 8 rounds them to what an 8-bit file would hold",
+    )
+    drafter_qk_norm: str = setting(
+        QK_NORM_CONFIG,
+        "--drafter-qk-norm",
+        kind=Choice({name: name for name in (QK_NORM_CONFIG, "before_rope", "after_rope", "none")}),
+        group=DRAFTS,
+        help="where a DSpark drafter norms its query and key heads; another order than it was trained with lands fewer "
+        "drafts, the tokens stay the same",
+    )
+    drafter_policy: str = setting(
+        POLICY_AUTO,
+        "--drafter-policy",
+        kind=Choice({name: name for name in (POLICY_AUTO, POLICY_ALWAYS, POLICY_NEVER)}),
+        group=DRAFTS,
+        help="whether a DSpark drafter drafts: auto leaves it out on devices where it was never tried, always takes it "
+        "there too, never takes none",
     )
     host: str = setting(
         "127.0.0.1",
@@ -244,6 +288,11 @@ class ServeConfig:
         if self.no_drafts and self.drafter not in (DRAFTER_AUTO, DRAFTER_NONE):
             raise ConfigError(
                 f"--drafter: {self.drafter!r} cannot draft with --no-drafts, which turns all drafts off; leave one out"
+            )
+        if self.drafter_bits not in DRAFTER_BITS:
+            raise ConfigError(
+                f"--drafter-bits: {self.drafter_bits} is neither 16 nor 8; fewer bits land fewer drafts and save no "
+                "time, as the drafter's part of a round is small"
             )
         if not (is_loopback(self.host) or self.api_key or self.api_key_file or self.insecure):
             raise ConfigError(

@@ -33,6 +33,8 @@ class Forward:
 class ScriptedStep:
     """Keys are the token and its position, logits a sum over the keys that a row sees; `fault` breaks either."""
 
+    taps = ()
+
     def __init__(self, lanes: int, pages: int, fault: Fault | None = None):
         shape = (pages + 1, 1, PAGE_ROWS, 4)
         layers = [LayerCache(np.zeros(shape, np.float32), np.zeros(shape, np.float32)) for _ in range(LAYERS)]

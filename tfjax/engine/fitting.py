@@ -28,11 +28,18 @@ def fit_memory(
         asked=asked,
         lanes=lanes,
         bytes_per_position=position_bytes + (drafter.cache_bytes_per_position if drafter else 0),
-        bytes_per_lane=own_bytes + table_bytes + (drafter.cache_bytes_per_lane + table_bytes if drafter else 0),
+        bytes_per_lane=own_bytes + table_bytes + _drafter_lane_bytes(drafter, table_bytes),
         weight_bytes=model.weight_bytes + (drafter.weight_bytes if drafter else 0),
         budget_bytes=memory_budget(),
         prompt_cache_bytes=prompt_cache_bytes,
     )
+
+
+def _drafter_lane_bytes(drafter: DraftingModel | None, table_bytes: int) -> int:
+    """One that reads the target's features reads its tables too; others have their own."""
+    if drafter is None:
+        return 0
+    return drafter.cache_bytes_per_lane + (0 if drafter.taps else table_bytes)
 
 
 def fit_both(config: ServeConfig, model: LoadedModel, choice: Choice) -> tuple[MemoryPlan, Choice]:

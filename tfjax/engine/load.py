@@ -67,7 +67,7 @@ def load_engine(config: ServeConfig, progress: Progress) -> Engine:
     model = load_model(checkpoint, config.dtype, progress, config.context)
     choice = choose_drafter(config, model, tokenizer, progress)
     memory, choice = fit_both(config, model, choice)
-    target, report = start_backend(model, memory, progress)
+    target, report = start_backend(model, memory, progress, choice.model.taps if choice.model else ())
     target.window_ms = time_widths(target, checkpoint, progress)
     backend, choice = add_drafter(config, target, choice, timing_key(target, checkpoint), progress)
     settings = Settings(
@@ -103,8 +103,10 @@ def model_id(path: Path) -> str:
     return path.name if path.is_dir() else _QUANTIZATION.sub("", path.name.removesuffix(".gguf"))
 
 
-def start_backend(model: LoadedModel, memory: MemoryPlan, progress: Progress) -> tuple[TargetBackend, ProbeReport]:
-    """Compile and probe; where rows are not invariant, go over to one bucket and probe that.
+def start_backend(
+    model: LoadedModel, memory: MemoryPlan, progress: Progress, taps: Sequence[int] = ()
+) -> tuple[TargetBackend, ProbeReport]:
+    """Compile and probe; where rows are not invariant, go over to one bucket and probe that. `taps` are for a drafter.
 
     Raises:
         NotExact: neither holds.
@@ -113,7 +115,7 @@ def start_backend(model: LoadedModel, memory: MemoryPlan, progress: Progress) ->
     refused = [least.reason] if least.reason else []
     plans = [] if least.rows is None else [row_invariant_plan(least.rows)]
     for plan in (*plans, single_bucket_plan()):
-        backend = TargetBackend(model, Step(model.module), plan, memory)
+        backend = TargetBackend(model, Step(model.module, taps), plan, memory)
         compile_buckets(backend, progress)
         progress(f"proving row invariance ({plan.arithmetic})", 0.0)
         report, backend.state = probe(backend.step, plan, memory, backend.vocab, backend.state)
@@ -180,6 +182,7 @@ def timing_key(backend: TargetBackend, checkpoint: Checkpoint) -> list[str]:
         repr(checkpoint.config),
         repr(jax.tree.leaves(backend.state.cache)[0].dtype),
         str(backend.plan),
+        str(backend.step.taps),
     ]
 
 

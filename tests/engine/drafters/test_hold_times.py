@@ -54,7 +54,7 @@ def test_every_point_is_measured_once_and_kept(
 
 
 def test_times_go_to_their_points(perfect: SmallModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(hold_times, "_run", lambda drafter, streams, depth: None)
+    monkeypatch.setattr(SmallModel, "hold_once", lambda drafter, streams, depth: None)
     rows = iter([{1: 1.0, 2: 2.0, 4: 4.0, 8: 8.0}, {1: 3.0, 2: 4.0, 4: 6.0, 8: 9.0}, {1: 5.0, 2: 6.0, 4: 7.0, 8: 11.0}])
     expected = dict(zip((1, 2, LANES), list(rows), strict=True))
     rows = iter(expected.values())

@@ -75,6 +75,7 @@ def test_what_capabilities_say(target: TargetBackend, perfect: SmallModel) -> No
         "hold_ms": {"1": {"1": 1.23, "8": 2.0}},
     }
     assert describe_drafters(target, Choice(None, "why"), ServeConfig()) == {
+        "drafter_policy": {"policy": "auto", "stands_aside": None},
         "drafters": ["copy"],
         "drafter": {"name": None, "reason": "why"},
     }

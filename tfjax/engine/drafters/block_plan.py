@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tfjax.engine.buckets import Plan
 
-SLOTS_ON_CPU = (1, 2, 4)
-"""Blocks that are compiled beside the whole one where rows cost time; elsewhere a short block is no cheaper."""
+SHORTER = {"cpu": (1, 2, 4)}
+"""Drafts of blocks that are compiled beside the whole one where rows cost time; elsewhere they are no cheaper."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,8 +103,9 @@ class BlockStep:
 
     # Their compiled forms
 
-    def compile_absorbing(self, rows: int, cache: Any, features: jax.ShapeDtypeStruct, page_table: jax.Array) -> None:
+    def compile_absorbing(self, cache: Any, features: jax.ShapeDtypeStruct, page_table: jax.Array) -> None:
         """Safe to call from several threads for different row counts, as `compile_holding` is for buckets."""
+        rows = features.shape[0]
         self._compile(rows, self.absorbing, cache, (features, _int32(2, rows), page_table))
 
     def compile_holding(self, bucket: BlockBucket, cache: Any, tables: LaneTables, page_table: jax.Array) -> None:

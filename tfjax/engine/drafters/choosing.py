@@ -6,20 +6,28 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+import jax
+
 from tfjax.checkpoints import CheckpointError, open_checkpoint
-from tfjax.config import DRAFTER_AUTO, DRAFTER_COPY, DRAFTER_TABLE, ServeConfig
+from tfjax.config import DRAFTER_AUTO, DRAFTER_COPY, DRAFTER_TABLE, QK_NORM_CONFIG, ServeConfig
+from tfjax.engine.drafters.assets import ASSETS, is_dspark, made_for
+from tfjax.engine.drafters.device_policy import why_not
 from tfjax.engine.drafters.drafting_model import DraftingModel
+from tfjax.engine.drafters.dspark_config import DSparkOptions
 from tfjax.engine.drafters.loading import UnusableDrafter, load_drafter
 from tfjax.engine.table import TableError, load_table
 from tfjax.engine.weights import LoadedModel, Progress
 from tfjax.lanes.table_drafts import Table
-from tfjax.models.small_drafter import FAMILY
+from tfjax.models.blocks.qk_norm import QKNorm
+from tfjax.models.config import ConfigError
 from tfjax.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
-ASSETS = Path(__file__).parents[2] / "assets"
-"""Where the drafters that come with tfjax lie, one directory each."""
+NONE_FITS = "none of those that come with tfjax is for this model"
+
+SMALL_DEPTH = 8
+"""Drafts of a small model, each of which takes a forward of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +35,16 @@ class Choice:
     """What drafts beside copies.
 
     Attributes:
-        model: the small model, if any.
+        model: the drafting model, if any.
         reason: why there is none.
         table: frequent continuations, if any.
+        aside: why a DSpark drafter that is there was not loaded, if that is so.
     """
 
     model: DraftingModel | None
     reason: str | None = None
     table: Table | None = None
+    aside: str | None = None
 
 
 def choose_drafter(
@@ -57,42 +67,56 @@ def choose_drafter(
     path = Path(config.drafter).expanduser()
     if path.suffix == ".safetensors":
         return Choice(None, without_model, _named_table(path, tokenizer))
-    return Choice(load_drafter(path, target, tokenizer, config.dtype, draft_depth(config), progress))
+    try:
+        aside = _aside(config) if is_dspark(open_checkpoint(path).architecture) else None
+    except CheckpointError as error:
+        raise UnusableDrafter(f"--drafter: {error}") from error
+    return Choice(None, aside, aside=aside) if aside else Choice(_load(path, config, target, tokenizer, progress))
+
+
+def _aside(config: ServeConfig) -> str | None:
+    """Why no DSpark drafter is loaded on this device; that is said once."""
+    device = jax.devices()[0]
+    why = why_not(config.drafter_policy, device)
+    if why is None:
+        return None
+    said = f"DSpark standing aside on {device.device_kind}"
+    log.warning(said)
+    return f"{said}: {why}"
+
+
+def _load(
+    path: Path, config: ServeConfig, target: LoadedModel, tokenizer: Tokenizer, progress: Progress
+) -> DraftingModel:
+    order = None if config.drafter_qk_norm == QK_NORM_CONFIG else QKNorm(config.drafter_qk_norm)
+    options = DSparkOptions(config.drafter_bits, order)
+    return load_drafter(path, target, tokenizer, config.dtype, draft_depth(config), progress, dspark=options)
 
 
 def _found(config: ServeConfig, target: LoadedModel, tokenizer: Tokenizer, progress: Progress, assets: Path) -> Choice:
     """All that comes with tfjax for this model."""
-    table = _table_for(tokenizer, assets, required=False)
+    table, aside = _table_for(tokenizer, assets, required=False), None
     try:
-        path = _made_for(target, assets)
+        paths = made_for(target, assets)
+        if any(paths.values()):
+            aside = _aside(config)
+        path = next((path for path, blocks in paths.items() if not (blocks and aside)), None)
         if path is not None:
-            model = load_drafter(path, target, tokenizer, config.dtype, draft_depth(config), progress)
-            return Choice(model, table=table)
-    except (UnusableDrafter, CheckpointError) as error:
+            return Choice(_load(path, config, target, tokenizer, progress), table=table, aside=aside)
+    except (UnusableDrafter, CheckpointError, ConfigError) as error:
         return without(str(error), table)
-    return without("none of those that come with tfjax is for this model", table)
+    return Choice(None, aside, table, aside) if aside else without(NONE_FITS, table)
 
 
-def draft_depth(config: ServeConfig) -> int:
-    """Most drafts of one hold."""
-    return min(config.drafter_depth, config.draft_tokens)
+def draft_depth(config: ServeConfig, usual: int = SMALL_DEPTH) -> int:
+    """Most drafts of one hold, `usual` where nobody says how many."""
+    return min(config.drafter_depth or usual, config.draft_tokens)
 
 
 def without(reason: str, table: Table | None = None) -> Choice:
     """Go on without a small model, and say so."""
     log.warning("no small model drafts: %s", reason)
     return Choice(None, reason, table)
-
-
-def _made_for(target: LoadedModel, assets: Path) -> Path | None:
-    """The first drafter for a target of this shape."""
-    for file in sorted(assets.glob("*/config.json")):
-        checkpoint = open_checkpoint(file.parent)
-        hidden = checkpoint.config.get("target_hidden_size")
-        shape = (checkpoint.config["vocab_size"], hidden)
-        if checkpoint.architecture == FAMILY.architecture and shape == (target.config.vocab, target.config.hidden):
-            return file.parent
-    return None
 
 
 def _named_table(path: Path, tokenizer: Tokenizer) -> Table:

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from tfjax.engine.weights import LoadedModel
+from tfjax.models.dspark_config import DSparkConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,8 @@ class DraftingModel:
 
     Attributes:
         name: as /capabilities and /health show it.
-        kind: `small` for one trained by tfjax, which reads the target's embedding; `model` for a whole model.
+        kind: `small` for one trained by tfjax, which reads the target's embedding; `dspark` for one that reads its
+            layers and makes blocks; `model` for a whole model.
         ids: int32 [C], the target's token of each row of the head; further rows are padding.
         vocab: the target's.
         shared: parameters that belong to the target.
@@ -35,6 +37,12 @@ class DraftingModel:
         """Positions that it was trained for."""
         context: int = self.loaded.config.context
         return context
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """The target's layers that it reads."""
+        config = self.loaded.config
+        return config.taps if isinstance(config, DSparkConfig) else ()
 
     @property
     def cache_bytes_per_position(self) -> int:

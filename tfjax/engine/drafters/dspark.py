@@ -9,9 +9,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from tfjax.engine.api import Sampling
-from tfjax.engine.drafters.block_plan import BlockPlan
+from tfjax.engine.drafters.block_plan import BlockBucket, BlockPlan
 from tfjax.engine.drafters.block_step import ASK_FIELDS, BlockStep
 from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.drawing import Drafts
@@ -148,22 +149,24 @@ class DSparkDrafter:
 
     def _hold(self, blocks: Sequence[Block]) -> Drafts:
         bucket = self.plan.hold_bucket(len(blocks), max(block.depth for block in blocks))
-        buffer = RowsBuffer(bucket.streams)
-        asks = np.zeros((len(ASK_FIELDS), bucket.streams), np.int32)
-        buffer["lane"][:] = self.memory.lanes
-        buffer["tile_count"][0] = len(blocks)
+        buffer, asks = self._empty_asks(bucket, len(blocks))
         for i, block in enumerate(blocks):
             stream, sampling = block.lane.stream, block.lane.sampling
             self.target.pages.sync(stream)
             buffer["lane"][i], buffer["position"][i] = stream.lane, len(stream.context) - 1
             sampling.fill(buffer, i, np.zeros(1, np.int32))
-            asks[:, i] = (
-                stream.context[-1],
-                min(block.slots, bucket.slots),
-                block.depth,
-                block.first_page,
-                sampling.banned_until,
-            )
+            slots = min(block.slots, bucket.slots)
+            asks[:, i] = stream.context[-1], slots, block.depth, block.first_page, sampling.banned_until
+        return self._run_hold(bucket, buffer, asks)
+
+    def _empty_asks(self, bucket: BlockBucket, streams: int) -> tuple[RowsBuffer, NDArray[np.int32]]:
+        """Of no stream yet; what is not filled stands in the scratch lane and wants nothing."""
+        buffer = RowsBuffer(bucket.streams)
+        buffer["lane"][:] = self.memory.lanes
+        buffer["tile_count"][0] = streams
+        return buffer, np.zeros((len(ASK_FIELDS), bucket.streams), np.int32)
+
+    def _run_hold(self, bucket: BlockBucket, buffer: RowsBuffer, asks: NDArray[np.int32]) -> Drafts:
         tables, pages = self.target.state.tables, self.target.page_table
         try:
             drafts, self.cache = self.step.hold(bucket, self.cache, tables, buffer.matrix, asks, pages)
@@ -171,6 +174,18 @@ class DSparkDrafter:
             self._start_over()
             raise
         return drafts
+
+    @property
+    def timed_depths(self) -> list[int]:
+        return self.plan.timed_depths
+
+    def hold_once(self, streams: int, depth: int) -> None:
+        bucket = self.plan.hold_bucket(streams, depth)
+        buffer, asks = self._empty_asks(bucket, streams)
+        buffer["lane"][:streams] = np.arange(streams)
+        buffer["temperature"][:streams] = 1.0
+        asks[1, :streams], asks[2, :streams] = bucket.slots, depth
+        jax.block_until_ready(self._run_hold(bucket, buffer, asks))
 
     def read(self, tickets: Sequence[Holding]) -> list[list[Guess]]:
         try:

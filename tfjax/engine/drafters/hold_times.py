@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
-import jax
-import numpy as np
-
-from tfjax.engine.drafters.draft_step import ASK_FIELDS, TILE_ROWS
-from tfjax.engine.drafters.small_model import SmallModel
-from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
+from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.timing import cached, fastest_ms, measure
 
 RETRIES = 2
@@ -27,13 +23,26 @@ def doubling(most: int) -> list[int]:
     return [*(1 << i for i in range(most.bit_length()) if 1 << i < most), most]
 
 
-def time_holds(drafter: SmallModel, directory: Path, key: Sequence[str]) -> tuple[Grid, bool]:
+class Timed(Protocol):
+    """A drafter whose holds can be timed."""
+
+    memory: MemoryPlan
+
+    @property
+    def timed_depths(self) -> Sequence[int]:
+        """The depths to time, ascending from 1."""
+
+    def hold_once(self, streams: int, depth: int) -> None:
+        """One hold at the start of empty lanes, waited for. Its draws are sampled ones, which take a little longer."""
+
+
+def time_holds(drafter: Timed, directory: Path, key: Sequence[str]) -> tuple[Grid, bool]:
     """The grid measured earlier for the same key, else a new one; and whether it was measured now."""
-    streams, depths = doubling(drafter.memory.lanes), doubling(drafter.depth)
+    streams, depths = doubling(drafter.memory.lanes), drafter.timed_depths
     points = [(count, depth) for count in streams for depth in depths]
 
     def measure_now() -> dict[int, float]:
-        rows = [_measure_depths(depths, partial(_run, drafter, count)) for count in streams]
+        rows = [_measure_depths(depths, partial(drafter.hold_once, count)) for count in streams]
         return dict(enumerate(row[depth] for row in rows for depth in depths))
 
     flat, is_new = cached(directory, ["holds", *key, repr(points)], range(len(points)), measure_now)
@@ -51,18 +60,3 @@ def _measure_depths(depths: Sequence[int], run: Callable[[int], None]) -> dict[i
             if row[depth] > SUSPICIOUS * depth * row[depths[0]]:
                 row[depth] = min(row[depth], fastest_ms(run, depth))
     return row
-
-
-def _run(drafter: SmallModel, streams: int, depth: int) -> None:
-    """One hold at the start of empty lanes, waited for. Its draws are sampled ones, which take a little longer."""
-    bucket = drafter.plan.hold_bucket(streams)
-    buffer = RowsBuffer(bucket.rows)
-    runs = [Run(lane, 0, 1) for lane in range(streams)]
-    lay_out(buffer, runs, tile_rows=TILE_ROWS, scratch_lane=drafter.memory.lanes)
-    buffer["draw_row"][:streams] = np.arange(streams)
-    buffer["temperature"][:streams] = 1.0
-    asks = np.zeros((len(ASK_FIELDS), bucket.streams), np.int32)
-    asks[0, :streams] = depth
-    token = np.zeros(bucket.rows, np.int32)
-    drafts, drafter.state = drafter.step.hold(bucket, drafter.state, token, buffer.matrix, asks, drafter.page_table)
-    jax.block_until_ready(drafts)

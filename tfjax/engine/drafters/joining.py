@@ -10,18 +10,21 @@ import jax
 from tfjax.checkpoints.cache import cache_home
 from tfjax.config import DRAFTER_AUTO, ServeConfig
 from tfjax.engine.drafters.choosing import Choice, draft_depth, without
+from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.loading import UnusableDrafter
-from tfjax.engine.drafters.starting import start_drafter
+from tfjax.engine.drafters.starting import start_drafter, start_dspark
 from tfjax.engine.target import TargetBackend
 from tfjax.engine.weights import Progress
 from tfjax.lanes.backend import Backend
 from tfjax.lanes.best_offer import BestOffer
 from tfjax.lanes.copy_drafts import copies_for
 from tfjax.lanes.drafted import Drafted
+from tfjax.lanes.drafter import Drafter
 from tfjax.lanes.proposer import Proposer
 from tfjax.lanes.settings import Settings
 from tfjax.lanes.stream import Request
 from tfjax.lanes.table_drafts import TableDrafts
+from tfjax.models.dspark_config import DSparkConfig
 
 
 def add_drafter(
@@ -35,15 +38,7 @@ def add_drafter(
     if choice.model is None:
         return target, choice
     try:
-        drafter = start_drafter(
-            choice.model,
-            target.memory,
-            target.plan,
-            draft_depth(config),
-            progress,
-            timings=cache_home() / "timings",
-            key=key,
-        )
+        drafter = _start(config, target, choice.model, key, progress)
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         reason = f"{choice.model.name} could not be started: {error}"
         if config.drafter != DRAFTER_AUTO:
@@ -52,13 +47,24 @@ def add_drafter(
     return Drafted(target, drafter, target.vocab), choice
 
 
+def _start(
+    config: ServeConfig, target: TargetBackend, model: DraftingModel, key: Sequence[str], progress: Progress
+) -> Drafter:
+    timings = cache_home() / "timings"
+    if model.kind == "dspark":
+        depth = draft_depth(config, model.loaded.config.block)
+        return start_dspark(model, target, depth, progress, timings=timings, key=key)
+    return start_drafter(model, target.memory, target.plan, draft_depth(config), progress, timings=timings, key=key)
+
+
 def describe_drafters(backend: Backend, choice: Choice, config: ServeConfig) -> dict[str, Any]:
     """What /capabilities says about drafting."""
     on_host = ["copy", "table"] if choice.table else ["copy"] if config.drafts else []
+    policy = {"drafter_policy": {"policy": config.drafter_policy, "stands_aside": choice.aside}}
     if not isinstance(backend, Drafted) or choice.model is None:
-        return {"drafters": on_host, "drafter": {"name": None, "reason": choice.reason}}
+        return policy | {"drafters": on_host, "drafter": {"name": None, "reason": choice.reason}}
     drafter, model = backend.drafter, choice.model
-    return {
+    return policy | {
         "drafters": [*on_host, model.kind],
         "drafter": {
             "name": model.name,
@@ -71,8 +77,17 @@ def describe_drafters(backend: Backend, choice: Choice, config: ServeConfig) -> 
                 str(streams): {str(depth): round(ms, 2) for depth, ms in row.items()}
                 for streams, row in drafter.hold_ms.items()
             },
-        },
+        }
+        | _describe_blocks(model),
     }
+
+
+def _describe_blocks(model: DraftingModel) -> dict[str, Any]:
+    """What only a drafter that makes blocks has."""
+    config = model.loaded.config
+    if not isinstance(config, DSparkConfig):
+        return {}
+    return {"block": config.block, "taps": list(config.taps), "qk_norm": config.qk_norm.value}
 
 
 def host_drafts(choice: Choice, settings: Settings, widest: int) -> Callable[[Request], Proposer] | None:

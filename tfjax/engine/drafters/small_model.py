@@ -15,6 +15,7 @@ from tfjax.engine.drafters.draft_plan import DraftPlan
 from tfjax.engine.drafters.draft_step import ASK_FIELDS, TILE_ROWS, DraftStep, HoldBucket
 from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.drawing import Drafts
+from tfjax.engine.drafters.hold_times import doubling
 from tfjax.engine.lane_sampling import LaneSampling
 from tfjax.engine.lane_tables import empty_tables, needs_tables, set_tables
 from tfjax.engine.memory import MemoryPlan
@@ -84,6 +85,21 @@ class SmallModel:
     def warm_up(self) -> None:
         """Compile what only some requests need, so that none of them waits for it."""
         self._set_tables(0, Sampling(), frozenset())
+
+    @property
+    def timed_depths(self) -> list[int]:
+        return doubling(self.depth)
+
+    def hold_once(self, streams: int, depth: int) -> None:
+        bucket = self.plan.hold_bucket(streams)
+        buffer = RowsBuffer(bucket.rows)
+        runs = [Run(lane, 0, 1) for lane in range(streams)]
+        lay_out(buffer, runs, tile_rows=TILE_ROWS, scratch_lane=self.memory.lanes)
+        buffer["draw_row"][:streams] = np.arange(streams)
+        buffer["temperature"][:streams] = 1.0
+        asks = np.zeros((len(ASK_FIELDS), bucket.streams), np.int32)
+        asks[0, :streams] = depth
+        jax.block_until_ready(self._run_hold(bucket, np.zeros(bucket.rows, np.int32), buffer, asks))
 
     # Lanes
 

@@ -7,16 +7,23 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import jax
+
 from tfjax.engine.buckets import Plan
 from tfjax.engine.compiling import compile_all
+from tfjax.engine.drafters.block_plan import SHORTER, block_plan
+from tfjax.engine.drafters.block_step import BlockStep
 from tfjax.engine.drafters.draft_plan import draft_plan
 from tfjax.engine.drafters.draft_step import DraftStep
 from tfjax.engine.drafters.drafting_model import DraftingModel
+from tfjax.engine.drafters.dspark import DSparkDrafter
 from tfjax.engine.drafters.hold_times import time_holds
 from tfjax.engine.drafters.small_model import SmallModel
 from tfjax.engine.memory import MemoryPlan
+from tfjax.engine.target import TargetBackend
 from tfjax.engine.weights import Progress
 from tfjax.kernels.matmul import MIN_ROWS
+from tfjax.models.dspark_config import DSparkConfig
 
 log = logging.getLogger(__name__)
 
@@ -36,17 +43,50 @@ def start_drafter(
     plan = draft_plan(memory.lanes, depth, least)
     drafter = SmallModel(model, DraftStep(model.loaded.module, model.ids), plan, memory)
     compile_drafter(drafter, progress)
+    _time(drafter, progress, timings, [*key, str(plan)])
+    return drafter
+
+
+def start_dspark(
+    model: DraftingModel, target: TargetBackend, depth: int, progress: Progress, *, timings: Path, key: Sequence[str]
+) -> DSparkDrafter:
+    """The same for a drafter that reads the target's layers. `depth` is the most drafts wanted."""
+    config: DSparkConfig = model.loaded.config
+    shorter = SHORTER.get(jax.default_backend(), ())
+    plan = block_plan(target.memory.lanes, min(depth, config.block), config.first_slot, target.plan, shorter)
+    drafter = DSparkDrafter(model, BlockStep(model.loaded.module, plan), plan, target)
+    compile_dspark(drafter, progress)
+    _time(drafter, progress, timings, [*key, str(plan)])
+    return drafter
+
+
+def compile_dspark(drafter: DSparkDrafter, progress: Progress) -> None:
+    """Compile every program that drafting needs, so that no round waits for one."""
+    step, target, config = drafter.step, drafter.target, drafter.model.loaded.config
+    width, dtype = len(config.taps) * config.target_hidden, drafter.model.loaded.dtype
+    holds = [
+        partial(step.compile_holding, bucket, drafter.cache, target.state.tables, target.page_table)
+        for bucket in drafter.plan.holds
+    ]
+    absorbs = [
+        partial(step.compile_absorbing, drafter.cache, jax.ShapeDtypeStruct((rows, width), dtype), target.page_table)
+        for rows in drafter.plan.absorbs
+    ]
+    compile_all([*holds, *absorbs], "compiling the drafter", progress)
+
+
+def _time(drafter: SmallModel | DSparkDrafter, progress: Progress, timings: Path, key: Sequence[str]) -> None:
+    """Measure what holds take, or read what was measured before."""
     progress("timing the drafter", 0.0)
-    drafter.hold_ms, is_new = time_holds(
-        drafter, timings, [*key, str(plan), repr(model.loaded.config), str(model.ids.size)]
-    )
+    model = drafter.model
+    key = [*key, repr(model.loaded.config), str(model.ids.size)]
+    drafter.hold_ms, is_new = time_holds(drafter, timings, key)
     times = "; ".join(
         f"{streams} stream{'s' * (streams > 1)}: " + ", ".join(f"{ms:.1f} ms for {n}" for n, ms in row.items())
         for streams, row in drafter.hold_ms.items()
     )
     how = "measured now" if is_new else "kept from an earlier start"
     log.info("drafts of %s take, by depth, with %s (%s)", model.name, times, how)
-    return drafter
 
 
 def compile_drafter(drafter: SmallModel, progress: Progress) -> None:
