@@ -136,10 +136,15 @@ def _head_dim(body: Mapping[str, Any], hidden: int, heads: int) -> int:
 
 
 def _rope(body: Mapping[str, Any]) -> RopeConfig:
-    """A theta must be stated: drafts of a wrong one are bad, and nothing else shows it."""
+    """A theta must be stated, and once: drafts of a wrong one are bad, and nothing else shows it."""
     nested = {key: body[key] for key in ("rope_parameters", "rope_scaling") if isinstance(body.get(key), Mapping)}
-    if body.get("rope_theta") is None and not any("rope_theta" in value for value in nested.values()):
+    stated = {f"{key}.rope_theta": value["rope_theta"] for key, value in nested.items() if "rope_theta" in value}
+    top = body.get("rope_theta")
+    if top is None and not stated:
         raise ConfigError("config.json lacks rope_theta, at the top and in rope_parameters; a drafter must state it")
+    for key, theta in stated.items():
+        if top not in (None, theta):
+            raise ConfigError(f"config.json: rope_theta is {top!r} and {key} is {theta!r}; keep the right one")
     cut = {key: {k: v for k, v in value.items() if k != "partial_rotary_factor"} for key, value in nested.items()}
     rope = RopeConfig.from_hf({**body, **cut})
     if not THETAS[0] <= rope.theta <= THETAS[1]:

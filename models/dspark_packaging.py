@@ -17,10 +17,8 @@ ARCHITECTURES = frozenset(
     """Lfm2DSparkDraftModel Lfm2DSparkForCausalLM Qwen3DSparkModel Qwen3DSparkForCausalLM DSparkDraftModel
     DSparkSpeculator""".split()  # noqa: SIM905
 )
-"""Class names of drafters that are DSpark whatever else their config says. `model_type` is a decoy."""
-
-SHARED_ARCHITECTURES = frozenset({"DFlashDraftModel"})
-"""Class names of DSpark and of other drafters."""
+"""Class names of drafters that are DSpark whatever else their config says; others need a key that says so.
+`model_type` is a decoy."""
 
 FIELDS = frozenset(
     """block_size mask_token_id num_target_layers target_layer_ids markov_rank markov_head_type enable_confidence_head
@@ -29,8 +27,8 @@ FIELDS = frozenset(
 )
 """Keys of the drafter's own, wherever they stand."""
 
-OTHER_NAMES = {"noise_token_id": "mask_token_id", "runtime_block_size": None}
-"""What DeepSeek calls a field; None for what only tunes another server."""
+OTHER_NAMES = {"noise_token_id": "mask_token_id"}
+"""What DeepSeek calls a field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +63,10 @@ def unpack(config: Mapping[str, Any]) -> Packaged:
     anchor_first = fields.get("sample_from_anchor", not speculators)
     if not isinstance(anchor_first, bool):
         raise ConfigError(f"config.json: sample_from_anchor is {anchor_first!r}; true or false is expected")
-    taps = _layer_ids(config, "aux_hidden_state_layer_ids") if speculators else _stated_taps(fields)
     if speculators:
-        taps = tuple(tap - 1 for tap in taps)
+        taps = tuple(layer - 1 for layer in _layer_ids(config, "aux_hidden_state_layer_ids"))
+    else:
+        taps = _layer_ids(fields, "target_layer_ids")
     return Packaged(body, fields, taps, anchor_first, _interleaved(config, fields))
 
 
@@ -133,10 +132,6 @@ def _speculators_body(config: Mapping[str, Any]) -> Mapping[str, Any]:
             f"config.json: transformer_layer_config.layer_types has {sliding[0]!r}; only 'full_attention' is supported"
         )
     return body
-
-
-def _stated_taps(fields: Mapping[str, Any]) -> tuple[int, ...]:
-    return _layer_ids(fields, "target_layer_ids")
 
 
 def _layer_ids(config: Mapping[str, Any], key: str) -> tuple[int, ...]:
