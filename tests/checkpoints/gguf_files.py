@@ -76,7 +76,7 @@ def write_gguf(
     writer = GGUFWriter(path, str(merged.get("general.architecture")))
     for key, value in merged.items():
         if key not in without and key != "general.architecture":
-            _add(writer, key, value)
+            add_value(writer, key, value)
     quantized = quantized or {}
     arrays = {name: values(name) for name in SHAPES if name not in quantized} | dict(tensors or {})
     for name, array in arrays.items():
@@ -91,7 +91,8 @@ def write_gguf(
     return path
 
 
-def _add(writer: GGUFWriter, key: str, value: Any) -> None:
+def add_value(writer: GGUFWriter, key: str, value: Any) -> None:
+    """Adds a metadata key in the type that converters give it."""
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):

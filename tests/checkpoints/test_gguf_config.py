@@ -12,7 +12,7 @@ import pytest
 
 from tests.checkpoints.gguf_files import HEAD_DIM, write_gguf
 from tfjax.checkpoints import CheckpointError, open_checkpoint
-from tfjax.checkpoints.gguf_config import llama3_divisors
+from tfjax.checkpoints.gguf_rope import llama3_divisors
 
 LLAMA3 = {
     "rope_type": "llama3",

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from tests.checkpoints.gguf_files import FF, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, SHAPES, VOCAB, values, write_gguf
 from tfjax.checkpoints import CheckpointError, open_checkpoint
+from tfjax.checkpoints.gguf_names import hf_name
 from tfjax.checkpoints.gguf_reader import BoundedReader
-from tfjax.checkpoints.gguf_tensors import SUPPORTED_TYPES, half_split_rows, hf_name
+from tfjax.checkpoints.gguf_tensors import SUPPORTED_TYPES, half_split_rows
 
 UP = "model.layers.0.mlp.up_proj.weight"
 

@@ -66,6 +66,12 @@ def test_pre_tokenizers_equal_llama_cpp(pre: str) -> None:
         assert tokenizer.decode(wanted) == text
 
 
+def test_lfm2_is_split_as_llama_3_is() -> None:
+    arrays = GOLDEN["crossing"]["vocabulary"]
+    tokenizer = build("gpt2", "lfm2", GgufVocabulary(arrays["tokens"], arrays["types"], [], arrays["merges"]))
+    assert [tokenizer.encode(text) for text in TEXTS] == GOLDEN["crossing"]["llama.cpp"]["llama-bpe"]
+
+
 @pytest.mark.weights
 def test_special_tokens_as_text_equal_llama_cpp(smollm2: GgufVocabulary) -> None:
     tokenizer = build("gpt2", "smollm", smollm2)
@@ -115,6 +121,7 @@ def test_kinds_of_tokens() -> None:
     [
         ({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm"}, False),
         ({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "llama-bpe"}, True),
+        ({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "lfm2"}, True),
         ({"tokenizer.ggml.model": "llama"}, True),
         ({"tokenizer.ggml.model": "llama", "tokenizer.ggml.add_bos_token": False}, False),
         ({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.add_bos_token": True}, True),
@@ -127,7 +134,7 @@ def test_adds_bos(metadata: dict[str, Any], wanted: bool) -> None:
 @pytest.mark.parametrize(
     ("model", "pre", "vocabulary", "message"),
     [
-        ("gpt2", "qwen2", small(), r"pre is 'qwen2'; supported are gpt-2, llama-bpe, smollm"),
+        ("gpt2", "qwen2", small(), r"pre is 'qwen2'; supported are gpt-2, lfm2, llama-bpe, smollm"),
         ("gpt2", None, small(), r"pre is 'default'"),
         ("bert", None, small(), r"model is 'bert'; supported are 'gpt2' and 'llama'"),
         ("gpt2", "smollm", small(tokens=[], types=[]), "has no tokenizer"),

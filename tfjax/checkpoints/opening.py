@@ -11,6 +11,7 @@ from tfjax.checkpoints.checkpoint import Checkpoint, GgufTokenizer, HfTokenizerF
 from tfjax.checkpoints.directory_tensors import open_tensors
 from tfjax.checkpoints.errors import CheckpointError
 from tfjax.checkpoints.gguf_index import MAGIC, open_gguf
+from tfjax.checkpoints.gguf_metadata import special_ids
 from tfjax.checkpoints.json_files import read_object, read_optional_object
 from tfjax.checkpoints.mlx_config import without_quantization
 
@@ -94,14 +95,15 @@ def _check_config(file: Path, config: Mapping[str, Any]) -> None:
 def _open_gguf(path: Path) -> Checkpoint:
     file = open_gguf(path)
     gguf_config.check_architecture(file)
-    tensors = gguf_tensors.table(file)
-    config = gguf_config.hf_config(file, tensors.keys(), gguf_tensors.rope_divisors(file))
+    pieces = gguf_tensors.table(file)
+    shapes = {name: piece.shape for name, piece in pieces.items()}
+    config = gguf_config.hf_config(file, shapes, gguf_tensors.rope_divisors(file))
     return Checkpoint(
         path=path,
         format="gguf",
         architecture=config["architectures"][0],
         config=config,
-        generation_config=gguf_config.special_ids(file.metadata),
-        tensors=gguf_tensors.GgufTensors(file, tensors, config),
+        generation_config=special_ids(file.metadata),
+        tensors=gguf_tensors.GgufTensors(file, pieces, config),
         tokenizer=GgufTokenizer(file),
     )

@@ -49,7 +49,8 @@ def adds_bos(file: GgufFile) -> bool:
     if isinstance(said, bool):
         return said
     usual = file.metadata.get("tokenizer.ggml.model") == "llama"
-    return usual or file.metadata.get("tokenizer.ggml.pre") == "llama-bpe"
+    pre = file.metadata.get("tokenizer.ggml.pre")
+    return usual or ALIASES.get(str(pre), pre) == "llama-bpe"
 
 
 def _split(pattern: str) -> pre_tokenizers.PreTokenizer:
@@ -65,19 +66,23 @@ PRE_TOKENIZERS: Mapping[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
     ),
 }
+ALIASES: Mapping[str, str] = {"lfm2": "llama-bpe"}
+"""Names for which llama.cpp has the same rule as for another one."""
+
 # Llama 3 takes a word that is a token whole, whatever its merges say.
 _WHOLE_WORDS_FIRST = frozenset({"llama-bpe"})
 
 
 def _byte_level(vocabulary: GgufVocabulary, pre: str) -> Tokenizer:
-    if pre not in PRE_TOKENIZERS:
+    rule = ALIASES.get(pre, pre)
+    if rule not in PRE_TOKENIZERS:
         raise UnsupportedTokenizer(
-            f"tokenizer.ggml.pre is {pre!r}; supported are {', '.join(sorted(PRE_TOKENIZERS))}. "
+            f"tokenizer.ggml.pre is {pre!r}; supported are {', '.join(sorted({*PRE_TOKENIZERS, *ALIASES}))}. "
             "Use the model's safetensors directory, whose tokenizer.json says how to split."
         )
     merges = [_pair(merge) for merge in vocabulary.merges]
-    tokenizer = _tokenizer(vocabulary, merges, ignore_merges=pre in _WHOLE_WORDS_FIRST)
-    tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre]()
+    tokenizer = _tokenizer(vocabulary, merges, ignore_merges=rule in _WHOLE_WORDS_FIRST)
+    tokenizer.pre_tokenizer = PRE_TOKENIZERS[rule]()
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
