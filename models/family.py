@@ -12,10 +12,15 @@ if TYPE_CHECKING:
 
 
 class Source(NamedTuple):
-    """A tensor of the checkpoint (Hugging Face name) and the shape that the config demands."""
+    """A tensor of the checkpoint (Hugging Face name) and the shape that the config demands.
+
+    Attributes:
+        note: where in the config the shape comes from, for the message about a tensor of another shape.
+    """
 
     name: str
     shape: tuple[int, ...]
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

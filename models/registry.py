@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 FAMILIES: Mapping[str, str] = {
     "LlamaForCausalLM": "tfjax.models.llama",
+    "Lfm2ForCausalLM": "tfjax.models.lfm2",
+    "Lfm2MoeForCausalLM": "tfjax.models.lfm2_moe",
 }
 """Architecture -> module whose FAMILY it is. Modules are imported on demand: asking what is served needs no jax."""
 

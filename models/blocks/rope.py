@@ -60,14 +60,14 @@ class RopeConfig:
     scaling: Llama3Scaling | LinearScaling | None = None
 
     @classmethod
-    def from_hf(cls, config: Mapping[str, Any]) -> RopeConfig:
+    def from_hf(cls, config: Mapping[str, Any], default_theta: float = DEFAULT_THETA) -> RopeConfig:
         """Read both published forms: `rope_theta` with `rope_scaling`, and the nested `rope_parameters`.
 
         Raises:
             ConfigError: for a rope type other than default, linear and llama3, and for keys that the type has not.
         """
         nested = _nested(config)
-        theta = require_number(nested if "rope_theta" in nested else config, "rope_theta", DEFAULT_THETA)
+        theta = require_number(nested if "rope_theta" in nested else config, "rope_theta", default_theta)
         return cls(theta, _scaling(nested))
 
     def inverse_frequency(self, head_dim: int) -> np.ndarray:

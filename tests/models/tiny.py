@@ -67,7 +67,7 @@ class Streams:
 
     LANES, PAGES = 3, 4
 
-    def __init__(self, model: Llama, *, lanes: Sequence[int] = (0, 1)):
+    def __init__(self, model: Any, *, lanes: Sequence[int] = (0, 1), empty_cache: Any = empty_cache):
         self.model = model
         self.lanes = lanes
         self.definition, self.parameters = nnx.split(model)
@@ -103,7 +103,7 @@ class Streams:
 
 
 def _run(definition: Any, parameters: Any, cache: Any, rows: Rows, tile_rows: int) -> Any:
-    model: Llama = nnx.merge(definition, parameters)
+    model: Any = nnx.merge(definition, parameters)
     hidden, cache, _ = model(cache, rows, tile_rows=tile_rows)
     return rows_matmul(hidden, model.head_weight), cache
 

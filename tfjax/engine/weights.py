@@ -85,7 +85,7 @@ def read_model(
     total = len(sources)
     for done, (path, parts) in enumerate(sources.items()):
         key = tuple(int(part) if part.isdigit() else part for part in path.split("."))
-        flat[key] = flat[key].replace(jax.device_put(_joined(checkpoint.tensors, parts, _NUMPY[kind])))
+        flat[key] = flat[key].replace(jax.device_put(_joined(checkpoint.tensors, parts, flat[key].get_value())))
         progress("reading weights", (done + 1) / total)
     nnx.update(module, nnx.from_flat_state(flat))
     return LoadedModel(family, config, module, kind)
@@ -100,8 +100,8 @@ def check_tensors(
         CheckpointError: naming the first tensor that is missing, of another shape, or unknown and not ignorable.
     """
     infos = checkpoint.tensors.infos
-    wanted = {source.name: source.shape for parts in sources.values() for source in parts}
-    for name, shape in wanted.items():
+    wanted = {source.name: source for parts in sources.values() for source in parts}
+    for name, (_, shape, note) in wanted.items():
         if name not in infos:
             raise CheckpointError(checkpoint.path, f"tensor {name} is missing", expected=f"shape {shape}")
         if infos[name].shape != shape:
@@ -109,7 +109,7 @@ def check_tensors(
                 infos[name].file,
                 f"tensor {name} has another shape than config.json says",
                 found=infos[name].shape,
-                expected=shape,
+                expected=f"{shape}, from {note}" if note else shape,
             )
     for name in infos:
         if name not in wanted and name not in beside and not _ignorable(name):
@@ -126,6 +126,8 @@ def _ignorable(name: str) -> bool:
     return name.endswith("rotary_emb.inv_freq") or name == "lm_head.weight"
 
 
-def _joined(tensors: TensorSource, parts: tuple[Source, ...], dtype: Any) -> NDArray[Any]:
-    read = [tensors.read(part.name).astype(dtype) for part in parts]
-    return read[0] if len(read) == 1 else np.concatenate(read)
+def _joined(tensors: TensorSource, parts: tuple[Source, ...], like: Any) -> NDArray[Any]:
+    """The parts laid end to end along the first axis, in the parameter's shape and dtype."""
+    read = [tensors.read(part.name).astype(like.dtype) for part in parts]
+    whole = read[0] if len(read) == 1 else np.concatenate(read)
+    return whole.reshape(like.shape)
