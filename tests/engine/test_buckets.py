@@ -10,16 +10,31 @@ PLANS = [row_invariant_plan(2), row_invariant_plan(4), single_bucket_plan()]
 
 @pytest.mark.parametrize("plan", PLANS, ids=["least 2", "least 4", "single"])
 def test_a_forward_goes_to_the_smallest_bucket_that_holds_it(plan: Plan) -> None:
-    for pick, buckets in ((plan.verify_bucket, plan.verify), (plan.prompt_bucket, plan.prompt)):
-        sizes = [bucket.rows for bucket in buckets]
-        assert sizes == sorted(set(sizes))
+    chunks = tuple(bucket.rows for bucket in plan.prompt)
+    for pick, sizes in ((lambda rows: plan.verify_bucket(rows, 1), plan.widths), (plan.prompt_bucket, chunks)):
+        assert list(sizes) == sorted(set(sizes))
         for rows in range(1, sizes[-1] + 1):
             assert pick(rows).rows == min(size for size in sizes if size >= rows)
+
+
+def test_a_window_lies_in_the_lowest_tile_that_holds_it() -> None:
+    plan = row_invariant_plan(2)
+    tiles = {(rows, widest): plan.verify_bucket(rows, widest).tile_rows for rows in (8, 16, 32) for widest in (1, 3, 5)}
+    assert tiles == {(8, 1): 2, (8, 3): 4, (8, 5): 4} | {
+        (rows, widest): tile for rows in (16, 32) for widest, tile in ((1, 4), (3, 4), (5, 8))
+    }
+    assert plan.verify_bucket(32, 32).tile_rows == 8, "no tile is that tall"
+
+
+def test_a_chunk_of_a_prompt_lies_in_tall_tiles() -> None:
+    plan = row_invariant_plan(2)
+    assert {rows: plan.prompt_bucket(rows).tile_rows for rows in (8, 16, 32)} == {8: 4, 16: 8, 32: 8}
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=["least 2", "least 4", "single"])
 def test_shapes_are_sound(plan: Plan) -> None:
     assert set(plan.all) == {*plan.verify, *plan.prompt}
+    assert list(plan.verify) == sorted(plan.verify, key=lambda bucket: (bucket.rows, bucket.tile_rows))
     for bucket in plan.all:
         assert MIN_ROWS <= bucket.draws <= bucket.rows
         assert bucket.tile_rows >= MIN_ROWS
@@ -30,7 +45,7 @@ def test_shapes_are_sound(plan: Plan) -> None:
 def test_the_buckets_of_a_processor() -> None:
     plan = row_invariant_plan(2)
     assert [bucket.rows for bucket in plan.prompt] == [2, 4, 8, 16, 32, 128, 512]
-    assert [bucket.rows for bucket in plan.verify] == [2, 4, 8, 16, 32]
+    assert plan.widths == (2, 4, 8, 16, 32)
 
 
 def test_no_product_has_fewer_rows_than_are_exact() -> None:

@@ -67,7 +67,7 @@ def test_a_row_invariant_backend_gets_its_buckets(
     assert any("proving" in phase for phase in phases)
     assert f"compiling {len(backend.plan.all)} programs; the first start takes a minute or two" in caplog.text
     proved = f"{report.rows_compared} rows in {len(report.arrangements)} arrangements have equal bits"
-    widths = len(backend.plan.verify)
+    widths = len(backend.plan.widths)
     assert f"row invariance proved: {proved} (row-invariant arithmetic, {widths} widths)" in caplog.text
 
 

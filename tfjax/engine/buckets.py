@@ -12,6 +12,9 @@ STEP_ROWS = 128
 SINGLE_ROWS = 64
 """Rows of the only bucket where a backend's bits depend on the row count."""
 
+TILE_ROWS = {2: (2,), 4: (4,), 8: (2, 4), 16: (4, 8), 32: (4, 8)}
+"""Rows of a verify forward -> tile rows that it is compiled for: low ones for many streams, tall ones for few."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -19,7 +22,7 @@ class Plan:
 
     Attributes:
         arithmetic: `row-invariant`, or `single-bucket` where every forward has the same shape instead.
-        verify: buckets of verify forwards, ascending; every row may be drawn.
+        verify: buckets of verify forwards, ascending in rows, then in tile rows; every row may be drawn.
         prompt: buckets of prompt chunks, ascending.
     """
 
@@ -31,9 +34,20 @@ class Plan:
     def all(self) -> tuple[Bucket, ...]:
         return tuple(dict.fromkeys((*self.verify, *self.prompt)))
 
-    def verify_bucket(self, rows: int) -> Bucket:
-        """The smallest verify bucket that holds `rows`."""
-        return next(bucket for bucket in self.verify if bucket.rows >= rows)
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Row counts of the verify buckets, ascending."""
+        return tuple(dict.fromkeys(bucket.rows for bucket in self.verify))
+
+    def verify_bucket(self, rows: int, widest: int) -> Bucket:
+        """The smallest verify bucket that holds `rows`, with the lowest tile that holds a window of `widest` rows.
+
+        A tile taller than the windows in it wastes its other rows; a lower one re-reads the keys more often. Where no
+        tile is tall enough, the tallest it is.
+        """
+        width = next(width for width in self.widths if width >= rows)
+        tiles = [bucket for bucket in self.verify if bucket.rows == width]
+        return next((bucket for bucket in tiles if bucket.tile_rows >= widest), tiles[-1])
 
     def prompt_bucket(self, rows: int) -> Bucket:
         """The smallest bucket that holds a prompt chunk of `rows`."""
@@ -53,15 +67,14 @@ class Plan:
 
 def row_invariant_plan(least_rows: int) -> Plan:
     """Buckets for a backend whose rows have the same bits in every shape of `least_rows` or more."""
-    verify = tuple(_verify_bucket(rows) for rows in (2, 4, 8, 16, 32) if rows >= least_rows)
+    verify = tuple(
+        Bucket(rows, rows, tile) for rows, tiles in TILE_ROWS.items() if rows >= least_rows for tile in tiles
+    )
     # Only a prompt's last row is drawn from, but the head's product needs its least rows too.
     prompt = tuple(Bucket(rows, least_rows, 128) for rows in (STEP_ROWS, 512))
-    return Plan("row-invariant", verify, (*verify, *prompt))
-
-
-def _verify_bucket(rows: int) -> Bucket:
-    # A tile taller than the windows in it wastes its other rows; a lower one re-reads the keys more often.
-    return Bucket(rows, rows, min(rows, 4 if rows <= 8 else 8))
+    # Of buckets that differ in their tiles the last is the tallest, which suits a chunk: it is one run of rows.
+    chunks = tuple({bucket.rows: bucket for bucket in verify}.values())
+    return Plan("row-invariant", verify, (*chunks, *prompt))
 
 
 def single_bucket_plan() -> Plan:
