@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from tests.checkpoints.hf_files import write_directory
 from tests.engine.drafters.drafter_files import random_arrays, target
-from tfjax.models import dspark
 from tfjax.models.dspark_config import DSparkConfig
+from tfjax.models.dspark_tensors import sources
 from tfjax.models.llama import LlamaConfig
 
 TARGET_CONFIG = LlamaConfig.from_hf(
@@ -53,7 +53,7 @@ LIQUID: dict[str, Any] = {
 
 def dspark_arrays(config: dict[str, Any] = LIQUID) -> dict[str, NDArray[Any]]:
     """Random tensors by their published names."""
-    return random_arrays(dspark.sources(DSparkConfig.from_hf(config)))
+    return random_arrays(sources(DSparkConfig.from_hf(config)))
 
 
 def dspark_directory(directory: Path, *, config: dict[str, Any] = LIQUID, **changes: NDArray[Any] | None) -> Path:
