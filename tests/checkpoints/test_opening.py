@@ -123,6 +123,15 @@ def test_required_numbers(tmp_path: Path, key: str, value: Any) -> None:
         open_checkpoint(write_directory(tmp_path, config=config))
 
 
+def test_required_numbers_of_a_nested_config(tmp_path: Path) -> None:
+    """As vLLM's speculators have it; what stands at the top does not count then."""
+    config = {"architectures": ["DSparkSpeculator"], "transformer_layer_config": dict(CONFIG)}
+    assert open_checkpoint(write_directory(tmp_path / "a", config=config)).config["transformer_layer_config"] == CONFIG
+    config = {**CONFIG, "transformer_layer_config": {**CONFIG, "vocab_size": 0}}
+    with pytest.raises(CheckpointError, match="required key: vocab_size"):
+        open_checkpoint(write_directory(tmp_path / "b", config=config))
+
+
 @pytest.mark.parametrize("value", [None, [], "LlamaForCausalLM", [3]])
 def test_required_architecture(tmp_path: Path, value: Any) -> None:
     with pytest.raises(CheckpointError, match="required key: architectures"):

@@ -17,6 +17,8 @@ from tfjax.checkpoints.mlx_config import without_quantization
 
 _EXPECTED = "a directory with config.json and model.safetensors, or a .gguf file"
 _REQUIRED = ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
+# Where drafters of vLLM's "speculators" keep the keys of their layers.
+_NESTED = "transformer_layer_config"
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -86,8 +88,10 @@ def _check_config(file: Path, config: Mapping[str, Any]) -> None:
     names = config.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         raise CheckpointError(file, "required key: architectures", found=names, expected="a list with a class name")
+    nested = config.get(_NESTED)
+    sizes = nested if isinstance(nested, Mapping) else config
     for key in _REQUIRED:
-        value = config.get(key)
+        value = sizes.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
             raise CheckpointError(file, f"required key: {key}", found=value, expected="a positive integer")
 
