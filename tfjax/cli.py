@@ -14,6 +14,7 @@ COMMANDS = {
     "serve": "serve a model to any OpenAI client",
     "generate": "continue one prompt and print the text",
     "info": "what a model is, how many parameters it has and what memory it takes",
+    "quantize": "pack a model's or drafter's weights into 2 to 8 bits, as MLX stores them",
     "bench": "measure speed and exactness of a server",
     "train": "write replies to learn from, and train drafters on them",
     "doctor": "check versions, devices, caches and the arithmetic",
