@@ -11,7 +11,7 @@ from tfjax.models.family import Source
 def sources(config: DSparkConfig) -> dict[str, tuple[Source, ...]]:
     """Which checkpoint tensors make each parameter, by the published names; `join` gives the rest."""
     c = config
-    found = {
+    found: dict[str, tuple[Source, ...]] = {
         "fc.weight": (Source("fc.weight", (c.hidden, len(c.taps) * c.target_hidden)),),
         "context_norm.weight": (Source("hidden_norm.weight", (c.hidden,)),),
         "norm.weight": (Source("norm.weight", (c.hidden,)),),
@@ -33,7 +33,7 @@ def sources(config: DSparkConfig) -> dict[str, tuple[Source, ...]]:
 def _layer_sources(c: DSparkConfig, name: str) -> dict[str, tuple[Source, ...]]:
     width, kv_width = c.heads * c.head_dim, c.kv_heads * c.head_dim
     attention, mlp = f"{name}.self_attn", f"{name}.mlp"
-    found = {
+    found: dict[str, tuple[Source, ...]] = {
         "attention_norm.weight": (Source(f"{name}.input_layernorm.weight", (c.hidden,)),),
         "mlp_norm.weight": (Source(f"{name}.post_attention_layernorm.weight", (c.hidden,)),),
         "attention.q.weight": (Source(f"{attention}.q_proj.weight", (width, c.hidden)),),
@@ -54,11 +54,11 @@ def _layer_sources(c: DSparkConfig, name: str) -> dict[str, tuple[Source, ...]]:
 
 def _markov_sources(c: DSparkConfig) -> dict[str, tuple[Source, ...]]:
     rank, name = c.markov_rank, "markov_head"
-    found = {
+    found: dict[str, tuple[Source, ...]] = {
         "markov.w1": (Source(f"{name}.markov_w1.weight", (c.markov_rows, rank)),),
         "markov.w2": (Source(f"{name}.markov_w2.weight", (c.draft_vocab, rank)),),
     }
-    products = {
+    products: dict[MarkovKind, tuple[tuple[str, str, int, int], ...]] = {
         MarkovKind.VANILLA: (),
         MarkovKind.GATED: (("gate", "gate_proj", rank, c.hidden + rank),),
         MarkovKind.RNN: (("joint", "joint_proj", 3 * rank, 2 * rank + c.hidden),),
