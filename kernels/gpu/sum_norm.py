@@ -1,0 +1,78 @@
+"""Partial sums, residual and RMSNorm: one block a row, so that its order of additions is its own."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch
+from tfjax.kernels.gpu.tiles import row_layout
+
+MIN_PARTS = 1
+"""A kernel's operand cannot be empty; without parts one is passed and left alone."""
+
+
+def sum_norm(
+    parts: jax.Array,
+    x: jax.Array,
+    weight: jax.Array,
+    layer: jax.Array,
+    count: jax.Array,
+    *,
+    eps: float,
+    how: Launch = PLAIN,
+) -> tuple[jax.Array, jax.Array]:
+    """The device route of `tfjax.kernels.sum_norm.sum_norm`."""
+    rows, size = x.shape
+    split = parts.shape[0]
+    body = functools.partial(_body, split=split, layout=row_layout(size), eps=eps)
+    scalars = jnp.stack([layer.astype(jnp.int32), count.astype(jnp.int32)])
+    kind = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    (summed, normed), _ = launch(
+        body,
+        Grid((("row", rows),)),
+        [kind, kind],
+        [scalars, parts if split else jnp.zeros((MIN_PARTS, 1, size), jnp.float32), x, weight],
+        name=f"sum_norm_{size}",
+        how=how,
+    )
+    return summed, normed
+
+
+def _body(
+    scalars_ref: Any,
+    parts_ref: Any,
+    x_ref: Any,
+    weight_ref: Any,
+    sum_ref: Any,
+    norm_ref: Any,
+    *,
+    split: int,
+    layout: Any,
+    eps: float,
+) -> None:
+    row = lax.axis_index("row")
+
+    def read(ref: Any) -> Any:
+        return plgpu.load(ref, layout=layout, optimized=False)
+
+    @pl.when(row < scalars_ref[1])
+    def _() -> None:
+        x = read(x_ref.at[row])
+        wide = x.astype(jnp.float32)
+        if split:
+            total = read(parts_ref.at[0, row])
+            for part in range(1, split):
+                total = total + read(parts_ref.at[part, row])
+            wide = wide + total
+        summed = wide.astype(x_ref.dtype)
+        sum_ref[row] = summed
+        wide = summed.astype(jnp.float32)
+        scale = lax.rsqrt(jnp.sum(wide * wide) / x_ref.shape[1] + eps)
+        norm_ref[row] = (wide * scale).astype(x_ref.dtype) * read(weight_ref.at[scalars_ref[0]])
