@@ -20,16 +20,17 @@ from tfjax.models.family import Family
 from tfjax.models.rows import Rows
 
 
-def load(directory: Path, family: Family[Any]) -> Any:
-    """The module with a checkpoint's weights in bfloat16."""
+def load(directory: Path, family: Family[Any], dtype: Any = jnp.bfloat16) -> Any:
+    """The module with a checkpoint's weights."""
     checkpoint = open_checkpoint(directory)
     config = family.config_from_hf(checkpoint.config)
-    module: Any = family.build(config, jnp.bfloat16)
+    module: Any = family.build(config, dtype)
     flat = dict(nnx.to_flat_state(nnx.state(module)))
     for path, parts in family.sources(config).items():
         key = tuple(int(part) if part.isdigit() else part for part in path.split("."))
         value = np.concatenate([checkpoint.tensors.read(part.name) for part in parts])
-        flat[key] = flat[key].replace(jnp.asarray(value, jnp.bfloat16))
+        like = flat[key][...]
+        flat[key] = flat[key].replace(jnp.asarray(value.reshape(like.shape), like.dtype))
     nnx.update(module, nnx.from_flat_state(flat))
     return module
 
@@ -43,7 +44,7 @@ def logits(module: Any, family: Family[Any], tokens: list[int]) -> NDArray[np.fl
     token[: len(tokens)] = tokens
     tiles = Tiles(buffer["tile_count"][0], buffer["tile_start"], buffer["tile_lane"], buffer["tile_last"])
     rows = Rows(token, buffer["lane"], buffer["position"], tiles, np.array([[1], [0]], np.int32))
-    cache = family.empty_cache(module.config, 2, PAGE_ROWS, 2, jnp.bfloat16)
+    cache = family.empty_cache(module.config, 2, PAGE_ROWS, 2, module.head_weight.dtype)
     return np.asarray(_logits(*nnx.split(module), cache, rows), np.float32)[: len(tokens)]
 
 

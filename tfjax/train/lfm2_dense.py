@@ -120,7 +120,7 @@ def route(x: jax.Array, layer: Layer, routing: Routing) -> tuple[jax.Array, jax.
 
     The bias takes part in picking and not in weighting; of equal ones the first is picked.
     """
-    score = jax.nn.sigmoid(product(x, layer["gate"]).astype(jnp.float32))
+    score = jax.nn.sigmoid(jnp.einsum("...d,ed->...e", x, layer["gate"], preferred_element_type=jnp.float32))
     wanted = jax.lax.stop_gradient(score + layer["expert_bias"] if "expert_bias" in layer else score)
     number = jnp.arange(wanted.shape[-1])
     mine, other = wanted[..., :, None], wanted[..., None, :]
