@@ -95,13 +95,14 @@ class BlockStreams:
         self.cache = jax.tree.map(lambda pool: jnp.full_like(pool, jnp.nan), empty)
 
     def absorb(self, features: Sequence[NDArray[Any]], starts: Sequence[int]) -> None:
-        """Context rows of every stream from its start on, in one forward with padding."""
+        """Context rows of every stream from its start on, in as many rows as a bucket of that size has."""
         runs = [Run(i, start, len(rows)) for i, (rows, start) in enumerate(zip(features, starts, strict=True))]
         used = sum(run.rows for run in runs)
-        rows, _ = self._rows(runs, used + 3)
-        padded = np.zeros((used + 3, features[0].shape[1]), np.float32)
+        rows, token = self._rows(runs, 1 << used.bit_length())
+        padded = np.zeros((len(token), features[0].shape[1]), np.float32)
         padded[:used] = np.concatenate(features)
-        self.cache = self.module.absorb(self.cache, jnp.asarray(padded), rows)
+        dtype = self.module.embedding[...].dtype
+        self.cache = self.module.absorb(self.cache, jnp.asarray(padded, dtype), rows)
 
     def block(self, anchors: Sequence[int], starts: Sequence[int]) -> list[Drafted]:
         """Greedy drafts of every stream, whose anchor stands at its start."""
