@@ -1,0 +1,128 @@
+"""The loss against a plain loop in numpy, and what it does not look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.models.dspark_oracle import Shape
+from tests.train import dspark_tiny
+from tests.train.dspark_tiny import BATCH, REDUCED
+from tfjax.train import dspark_loss
+from tfjax.train.dspark_loss import Metrics, Objective, loss
+from tfjax.train.small_data import REPLY, Packed
+
+SHAPE = Shape(ids=REDUCED, w1_rows=len(REDUCED), layers=1, block=4)
+CONFIG = dspark_tiny.config_of(SHAPE)
+TARGET, MODELS = dspark_tiny.table_target(CONFIG, REDUCED)
+PARAMS = dspark_tiny.random_params(CONFIG)
+ANCHOR = jnp.asarray([[2, 3, 8, 12, 15], [4, 6, 9, 13, 14]])
+OBJECTIVE = Objective(0.1, 0.9, 0.3, 1.0, decay=4.0, greedy_confidence=False)
+
+
+def found(objective: Objective = OBJECTIVE, batch: Packed = BATCH, models: Any = MODELS) -> Metrics:
+    run = jax.jit(loss, static_argnums=(4, 5, 6))
+    value, metrics = run(PARAMS, models, Packed(*map(jnp.asarray, batch)), ANCHOR, CONFIG, TARGET, objective)
+    assert value == metrics.loss
+    return jax.tree.map(float, metrics)
+
+
+def softmax(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    shifted = np.exp(x - x.max())
+    return shifted / shifted.sum()
+
+
+def by_hand(objective: Objective) -> Metrics:
+    """One draft after another, from the drafter's logits and the target's tables."""
+    states, features = (np.asarray(table, np.float64) for table in MODELS.target.body)
+    at = jnp.asarray(features[BATCH.token], jnp.float32)
+    device = Packed(*map(jnp.asarray, BATCH))
+    _, logits, confidences = (
+        np.asarray(part, np.float64) for part in dspark_tiny.drafted(PARAMS, MODELS, device, at, ANCHOR, CONFIG)
+    )
+    norm, head = np.asarray(MODELS.target.norm, np.float64), np.asarray(MODELS.target.head, np.float64)
+    sums, weights, first, agreed, kept = np.zeros(4), 0.0, 0, 0, 0
+    for row, n in np.ndindex(*ANCHOR.shape):
+        anchor, alive = int(ANCHOR[row, n]), True
+        for k in range(CONFIG.block):
+            label = anchor + k + 1
+            same = label < 16 and BATCH.segment[row, label] == BATCH.segment[row, anchor]
+            if not same or (BATCH.kind[row, anchor : label + 1] != REPLY).any():
+                break
+            x = states[BATCH.token[row, anchor + k]]
+            wide = head @ (x / np.sqrt(np.mean(x * x) + CONFIG.norm_eps) * norm)
+            p, q = softmax(wide), np.zeros(64)
+            q[list(REDUCED)] = softmax(logits[row, n, k])
+            token = int(BATCH.token[row, label])
+            distance = np.abs(p - q).sum()
+            known = list(REDUCED)
+            divergence = (p[known] * np.log(p[known] / q[known])).sum()
+            cross = -np.log(q[token]) if token in REDUCED else 0.0
+            agrees = known[int(np.argmax(logits[row, n, k]))] == int(np.argmax(wide))
+            lands = float(agrees) if objective.greedy_confidence else 1 - distance / 2
+            c = confidences[row, n, k]
+            sure = -(lands * np.log(c) + (1 - lands) * np.log(1 - c))
+            weight = np.exp(-k / objective.decay)
+            sums += weight * np.array([cross, distance, divergence, sure])
+            weights += weight
+            alive &= agrees
+            kept += alive
+            if k == 0:
+                first, agreed = first + 1, agreed + agrees
+    means = sums / weights
+    parts = (objective.cross, objective.distance, objective.divergence, objective.confidence)
+    return Metrics(float(means @ np.array(parts)), *means.tolist(), agreed / first, kept / first)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [OBJECTIVE, Objective(1.0, 0.0, 0.0, 0.5, decay=2.0, greedy_confidence=True)],
+    ids=["overlap", "greedy"],
+)
+def test_the_loss_is_that_of_a_plain_loop(objective: Objective) -> None:
+    expected = by_hand(objective)
+    assert found(objective) == pytest.approx(expected, rel=2e-3, abs=1e-4)
+
+
+def test_half_the_distance_is_what_does_not_overlap() -> None:
+    """The mass of tokens that cannot be drafted is counted once in the distance, and overlaps with nothing."""
+    random = np.random.default_rng(0)
+    wide, logits = random.normal(0, 1, (1, 1, 64)), random.normal(0, 1, (1, 1, len(REDUCED)))
+    p, q = softmax(wide[0, 0]), softmax(logits[0, 0])
+    terms = dspark_loss._terms(
+        jnp.asarray(logits), jnp.zeros((1, 1)), jnp.asarray(wide), jnp.zeros((1, 1), int), MODELS, OBJECTIVE
+    )
+    assert 1 - float(terms.distance[0, 0]) / 2 == pytest.approx(np.minimum(p[list(REDUCED)], q).sum(), abs=1e-5)
+
+
+def test_no_gradient_flows_from_the_confidence_into_what_lands() -> None:
+    only = Objective(0.0, 0.0, 0.0, 1.0, decay=4.0, greedy_confidence=False)
+    batch = Packed(*map(jnp.asarray, BATCH))
+    gradient = jax.jit(jax.grad(lambda p: loss(p, MODELS, batch, ANCHOR, CONFIG, TARGET, only)[0]))(PARAMS)
+    assert float(jnp.abs(gradient["markov"]["w2"]).max()) == 0
+    assert float(jnp.abs(gradient["confidence"]["weight"]).max()) > 0
+
+
+def test_a_few_rows_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = found()
+    monkeypatch.setattr(dspark_loss, "MOST_LOGITS", 1)
+    jax.clear_caches()
+    assert found() == pytest.approx(whole, rel=1e-5)
+
+
+def test_a_batch_of_nothing_but_padding_has_loss_zero() -> None:
+    empty = Packed(*(np.zeros((2, 16), np.int32) for _ in Packed._fields))
+    assert found(batch=empty).loss == 0
+
+
+def test_the_target_is_read_once_and_not_taught() -> None:
+    batch = Packed(*map(jnp.asarray, BATCH))
+    gradient = jax.jit(
+        jax.grad(lambda m: loss(PARAMS, m, batch, ANCHOR, CONFIG, TARGET, OBJECTIVE)[0], allow_int=True)
+    )(MODELS)
+    assert all(float(jnp.abs(table).max()) == 0 for table in gradient.target.body)
