@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -22,6 +24,7 @@ from tfjax.checkpoints.affine import (
     unpack,
 )
 
+GOLDENS = Path(__file__).parent.parent / "goldens"
 FORMS = [AffineForm(bits, group) for bits in BITS for group in GROUP_SIZES]
 each_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.bits}bits-{form.group_size}")
 
@@ -134,6 +137,16 @@ def test_larger_extreme_of_each_group_is_exact_and_the_rest_near(form: AffineFor
     rounding = 2.0**-7 * np.abs(groups).max(axis=1) if dtype == ml_dtypes.bfloat16 else 1e-6
     # The extreme over a whole number of steps moves the step by up to a share of itself, so the far end may be cut.
     assert (np.abs(found - groups).max(axis=1) <= step + rounding).all()
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_packed_weights_equal_those_of_mlx(bits: int) -> None:
+    golden = json.loads((GOLDENS / "mlx_affine.json").read_text())
+    form, wanted = AffineForm(bits, golden["group_size"]), golden["bits"][str(bits)]
+    found = quantize(np.array(golden["weight"], np.float32), form)
+    for part, name in zip(found, ("words", "scales", "biases"), strict=True):
+        np.testing.assert_array_equal(part, np.array(wanted[name], part.dtype), err_msg=name)
+    np.testing.assert_array_equal(dequantize(found, form), np.array(wanted["values"], np.float32))
 
 
 def test_scales_have_both_signs() -> None:
