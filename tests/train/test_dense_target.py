@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -9,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.train import served, tiny_run
+from tests.train import served, tiny_lfm2, tiny_run
 from tfjax.checkpoints import open_checkpoint
 from tfjax.models import llama
 from tfjax.models.config import ConfigError
+from tfjax.models.registry import family_for
 from tfjax.train.dense_target import DenseTarget, read_target, target_shape
 from tfjax.train.small_dense import places, product, rms_norm
 
@@ -52,6 +54,43 @@ def test_the_shape_is_the_checkpoints(tmp_path: Path) -> None:
     assert (shape.vocab, shape.hidden, shape.layers) == (260, 24, 2)
     assert (shape.heads, shape.kv_heads, shape.head_dim) == (4, 2, 8)
     assert (shape.context, shape.rope.theta, shape.norm_eps) == (256, 10000.0, 1e-5)
+
+
+@pytest.mark.parametrize("form", ["experts", "no expert bias", "dense"])
+def test_an_lfm2s_last_states_give_its_served_logits(tmp_path: Path, form: str) -> None:
+    checkpoint = open_checkpoint(lfm2(tmp_path, form))
+    target = read_target(checkpoint, jnp.float32)
+    hidden, features = states(target, (2,))
+    np.testing.assert_array_equal(hidden, features)
+    found = product(rms_norm(hidden, target.weights.norm, target.shape.norm_eps), target.weights.head)
+    family = family_for(checkpoint.architecture)
+    expected = served.logits(served.load(tmp_path, family, jnp.float32), family, TOKENS)
+    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+
+
+def lfm2(directory: Path, form: str) -> Path:
+    if form == "experts":
+        return tiny_lfm2.write_model(directory)
+    if form == "no expert bias":
+        return tiny_lfm2.write_model(directory, use_expert_bias=False)
+    config = replace(tiny_lfm2.CONFIG, dense_layers=tiny_lfm2.CONFIG.layers)
+    routing = [key for key in config.to_hf() if "expert" in key or key.startswith(("moe", "routed", "norm_topk"))]
+    dropped = dict.fromkeys([*routing, "num_dense_layers"])
+    dense = {"architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "block_auto_adjust_ff_dim": False}
+    return tiny_lfm2.write_model(directory, config, **dropped, **dense)
+
+
+def test_an_lfm2s_shape_is_the_checkpoints(tmp_path: Path) -> None:
+    shape = target_shape(open_checkpoint(lfm2(tmp_path, "experts")))
+    config = tiny_lfm2.CONFIG
+    assert (shape.vocab, shape.hidden, shape.layers, shape.context) == (300, 32, 3, 256)
+    assert (shape.config, shape.drafter) == (config.shape, "Lfm2DSparkDraftModel")
+
+
+def test_an_lfm2_with_biased_convolutions_is_refused(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(tiny_lfm2.write_model(tmp_path, conv_bias=True))
+    with pytest.raises(ConfigError, match="conv_bias"):
+        target_shape(checkpoint)
 
 
 def test_a_target_with_biases_is_refused(tmp_path: Path) -> None:

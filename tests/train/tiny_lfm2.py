@@ -47,6 +47,7 @@ def weights(config: TargetConfig = CONFIG, seed: int = 0) -> Lfm2Weights:
 
 
 def write_model(directory: Path, config: TargetConfig = CONFIG, **changed: Any) -> Path:
-    """A checkpoint with these weights in float32."""
-    write_directory(directory, config={**config.to_hf(), **changed}, tensors=dict(flatten(weights(config))))
+    """A checkpoint with these weights in float32; keys changed to None are left out of its config."""
+    found = {key: value for key, value in {**config.to_hf(), **changed}.items() if value is not None}
+    write_directory(directory, config=found, tensors=dict(flatten(weights(config))))
     return directory

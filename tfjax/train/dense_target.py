@@ -13,8 +13,12 @@ import numpy as np
 from tfjax.checkpoints import Checkpoint
 from tfjax.models.blocks.rope import RopeConfig
 from tfjax.models.config import ConfigError
+from tfjax.models.lfm2_config import Lfm2Config
 from tfjax.models.llama import LlamaConfig
 from tfjax.models.registry import family_for
+from tfjax.train import lfm2_dense
+from tfjax.train.lfm2_dense import Lfm2Shape, Routing
+from tfjax.train.lfm2_names import file_name, read_weights
 from tfjax.train.small_dense import LAYER_TENSORS, Places, Shape, tapped_layers
 from tfjax.train.small_target import shape_of
 
@@ -81,6 +85,8 @@ def target_shape(checkpoint: Checkpoint) -> TargetShape:
     config = _config(checkpoint)
     if isinstance(config, LlamaConfig):
         return _llama_shape(config)
+    if isinstance(config, Lfm2Config):
+        return lfm2_shape(config)
     raise ConfigError(f"{checkpoint.architecture} has no dense forward, so nothing can be trained to draft for it")
 
 
@@ -90,8 +96,10 @@ def read_target(checkpoint: Checkpoint, dtype: jnp.dtype | type = jnp.bfloat16) 
     Raises:
         ConfigError: a target that has no dense forward.
     """
-    shape = target_shape(checkpoint)
-    return DenseTarget(shape, _llama_weights(checkpoint, _config(checkpoint), dtype))
+    shape, config = target_shape(checkpoint), _config(checkpoint)
+    if isinstance(config, Lfm2Config):
+        return DenseTarget(shape, _lfm2_weights(checkpoint, config, dtype))
+    return DenseTarget(shape, _llama_weights(checkpoint, config, dtype))
 
 
 def _config(checkpoint: Checkpoint) -> Any:
@@ -139,3 +147,40 @@ def _llama_weights(checkpoint: Checkpoint, config: LlamaConfig, dtype: jnp.dtype
         norm=jnp.asarray(read("model.norm.weight"), dtype),
         body=(embedding, {name: stacked(part) for name, part in LAYER_TENSORS.items()}),
     )
+
+
+def lfm2_shape(config: Lfm2Config) -> TargetShape:
+    """What a drafter has to know of an LFM2, dense or with experts.
+
+    Raises:
+        ConfigError: one whose convolutions have biases, which the dense forward lacks.
+    """
+    if config.conv_bias:
+        raise ConfigError(
+            "the target has conv_bias, which its dense forward lacks; nothing can be trained to draft for it"
+        )
+    experts = config.experts
+    routing = None if experts is None else Routing(experts.picked, experts.normalised, experts.scale)
+    return TargetShape(
+        vocab=config.vocab,
+        hidden=config.hidden,
+        layers=config.layers,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        context=config.context,
+        norm_eps=config.norm_eps,
+        rope=config.rope,
+        forward=lfm2_dense.forward,
+        config=Lfm2Shape(config.heads, config.kv_heads, config.head_dim, config.norm_eps, config.rope, routing),
+        drafter="Lfm2DSparkDraftModel",
+    )
+
+
+def _lfm2_weights(checkpoint: Checkpoint, config: Lfm2Config, dtype: jnp.dtype | type) -> TargetWeights:
+    names = set(checkpoint.tensors.infos)
+    if config.experts is None or not config.experts.biased:
+        names -= {file_name(layer, "expert_bias") for layer in range(config.layers)}
+    body = read_weights(names, checkpoint.tensors.read, dtype)
+    head = body.embedding if config.tied else jnp.asarray(checkpoint.tensors.read("lm_head.weight"), dtype)
+    return TargetWeights(embedding=body.embedding, head=head, norm=body.norm, body=body)
