@@ -42,6 +42,7 @@ class DSparkConfig:
         own_embedding: whether the checkpoint has an embedding; the target's is read otherwise.
         own_head: the same for the head.
         context: positions that it was trained for.
+        vocabulary_sha256: hash of the tokens that it was trained with, None where the config does not tell.
     """
 
     hidden: int
@@ -71,6 +72,7 @@ class DSparkConfig:
     own_embedding: bool
     own_head: bool
     context: int
+    vocabulary_sha256: str | None = None
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> DSparkConfig:
@@ -120,6 +122,7 @@ class DSparkConfig:
             own_embedding=False,
             own_head=False,
             context=require_size(body, "max_position_embeddings"),
+            vocabulary_sha256=fields.get("vocabulary_sha256"),
         )
 
     @property

@@ -23,7 +23,7 @@ ARCHITECTURES = frozenset(
 FIELDS = frozenset(
     """block_size mask_token_id num_target_layers target_layer_ids markov_rank markov_head_type enable_confidence_head
     confidence_head_with_markov confidence_temperatures draft_vocab_size target_hidden_size qk_norm_order
-    rope_is_neox_style is_neox_style sample_from_anchor""".split()  # noqa: SIM905
+    vocabulary_sha256 rope_is_neox_style is_neox_style sample_from_anchor""".split()  # noqa: SIM905
 )
 """Keys of the drafter's own, wherever they stand."""
 

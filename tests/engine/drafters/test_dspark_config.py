@@ -17,6 +17,7 @@ from tfjax.checkpoints import CheckpointError, open_checkpoint
 from tfjax.engine.drafters import loading
 from tfjax.engine.drafters.dspark_config import AS_STORED, DSparkOptions, FittingDSpark, fit_dspark
 from tfjax.engine.drafters.loading import UnusableDrafter, load_drafter
+from tfjax.engine.table import vocabulary_hash
 from tfjax.models.blocks.qk_norm import QKNorm
 from tfjax.models.dspark_config import DSparkConfig
 
@@ -60,6 +61,11 @@ def test_rows_of_padding_may_differ(rows: int, tmp_path: Path) -> None:
     assert fit(dspark_directory(tmp_path, config=LIQUID | {"vocab_size": rows})).config.vocab == rows
 
 
+def test_the_right_hash_is_accepted(tmp_path: Path) -> None:
+    path = dspark_directory(tmp_path, config=LIQUID | {"vocabulary_sha256": vocabulary_hash(TOKENIZER)})
+    assert fit(path).config.vocabulary_sha256 == vocabulary_hash(TOKENIZER)
+
+
 def test_an_own_embedding_may_have_another_width(tmp_path: Path) -> None:
     config = LIQUID | {"hidden_size": 32, "target_hidden_size": 40}
     ends = {"embed_tokens.weight": zeros(264, 32), "lm_head.weight": zeros(264, 32)}
@@ -74,6 +80,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "vocab_size is 521; the model has 260 tokens in 264 rows",
     ),
     "a vocabulary that lacks tokens": ({"vocab_size": 259}, {}, "vocab_size is 259; the model has 260 tokens"),
+    "other tokens by hash": ({"vocabulary_sha256": "ab"}, {}, "vocabulary_sha256 is ab, of other tokens"),
     "a mask token that the model has not": (
         nested(mask_token_id=264) | {"vocab_size": 300},
         {},

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from tfjax.checkpoints import Checkpoint, CheckpointError, TensorInfo
 from tfjax.engine.drafters.draft_vocabulary import MAPS
 from tfjax.engine.drafters.dspark_tensors import Rounded, Unprefixed
+from tfjax.engine.table import vocabulary_hash
 from tfjax.engine.weights import LoadedModel
 from tfjax.models.blocks.qk_norm import QKNorm
 from tfjax.models.config import ConfigError
@@ -69,7 +70,7 @@ def fit_dspark(
     config = _with_tensors(config, infos, target.config.hidden)
     if options.qk_norm is not None:
         config = replace(config, qk_norm=options.qk_norm)
-    _check_vocabulary(config, target.config.vocab, tokenizer.vocab_size)
+    _check_vocabulary(config, target.config.vocab, tokenizer)
     _check_taps(config, target.config.layers)
     _check_widths(checkpoint, config, infos, target.config.hidden)
     _check_markov(config, infos)
@@ -105,11 +106,18 @@ def _check_bits(checkpoint: Checkpoint, bits: int) -> None:
             )
 
 
-def _check_vocabulary(config: DSparkConfig, vocab: int, tokens: int) -> None:
+def _check_vocabulary(config: DSparkConfig, vocab: int, tokenizer: Tokenizer) -> None:
+    """Published drafters carry no tokenizer, so that mostly the number of tokens has to tell."""
+    tokens = tokenizer.vocab_size
     if abs(config.vocab - vocab) > PADDING or config.vocab < tokens:
         raise ConfigError(
             f"config.json: vocab_size is {config.vocab}; the model has {tokens} tokens in {vocab} rows, which may "
             f"differ by {PADDING} rows of padding. Give a drafter that was trained for this model"
+        )
+    if config.vocabulary_sha256 is not None and config.vocabulary_sha256 != vocabulary_hash(tokenizer):
+        raise ConfigError(
+            f"config.json: vocabulary_sha256 is {config.vocabulary_sha256}, of other tokens than the model's. "
+            "Give a drafter that was trained for this model"
         )
     if config.mask_token >= vocab:
         raise ConfigError(
