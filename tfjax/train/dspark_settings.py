@@ -13,7 +13,7 @@ from tfjax import __version__
 from tfjax.kinds import Choice, Integer, Number
 from tfjax.options import ConfigError
 from tfjax.parsing import CommandParser
-from tfjax.train.small_settings import Flag, option
+from tfjax.train.small_settings import Flag, add_flags, flag_values
 
 NAME = "tfjax train dspark"
 SIZE, LEARNING, RUN = "the drafter", "learning", "the run"
@@ -170,12 +170,7 @@ def parser() -> CommandParser:
         help="replies only to measure on, as those to HumanEval",
     )
     result.add_argument("--model", metavar="MODEL", help="the target (default: SmolLM2-135M-Instruct)")
-    groups: dict[str, argparse._ArgumentGroup] = {}
-    for name, flag in FLAGS.items():
-        if flag.group not in groups:
-            groups[flag.group] = result.add_argument_group(flag.group)
-        shown = "" if flag.default is None else f" (default: {flag.default})"
-        groups[flag.group].add_argument(option(name), metavar=flag.kind.metavar, help=flag.help + shown)
+    add_flags(result, FLAGS)
     result.add_argument("--version", action="version", version=f"tfjax {__version__}")
     return result
 
@@ -186,7 +181,7 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
     Raises:
         ConfigError: one out of its limits, or two that do not go together.
     """
-    values = {name: _value(name, getattr(arguments, name)) for name in FLAGS}
+    values = flag_values(arguments, FLAGS)
     if not values["cross"] + values["distance"] + values["divergence"]:
         raise ConfigError("--cross, --distance and --divergence are all 0, so drafts learn nothing; raise one of them")
     if values["anchors"] > values["length"]:
@@ -204,13 +199,3 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         model=arguments.model,
         **values,
     )
-
-
-def _value(name: str, text: str | None) -> Any:
-    flag = FLAGS[name]
-    if text is None:
-        return flag.default
-    try:
-        return flag.kind.parse(text)
-    except ValueError as error:
-        raise ConfigError(f"{option(name)}: {text!r} {error}") from None
