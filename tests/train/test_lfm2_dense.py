@@ -17,11 +17,12 @@ from tests.train.tiny_lfm2 import CONFIG
 from tfjax.checkpoints import open_checkpoint
 from tfjax.models.registry import family_for
 from tfjax.train import lfm2_dense
-from tfjax.train.lfm2_dense import Routing
+from tfjax.train.lfm2_dense import Lfm2Weights, Routing, Run
 from tfjax.train.lfm2_names import read_weights
 from tfjax.train.small_dense import Places, places, rms_norm
+from tfjax.train.target_config import TargetConfig
 
-run_layers = jax.jit(lfm2_dense.run_layers, static_argnums=1)
+run_layers = jax.jit(lfm2_dense.run_layers, static_argnums=2)
 forward = jax.jit(lfm2_dense.forward, static_argnums=(1, 4))
 experts = jax.jit(lfm2_dense.experts, static_argnums=2)
 TOKENS = np.random.default_rng(1).integers(0, CONFIG.vocab, 40).astype(np.int32)
@@ -36,8 +37,11 @@ def alone(length: int) -> Places:
 
 
 def hidden(tokens: NDArray[np.int32], where: Places) -> NDArray[np.float32]:
-    found = run_layers(tiny_lfm2.weights(), CONFIG.shape, jnp.asarray(tokens)[None], where)
-    return np.asarray(found.hidden[0])
+    return np.asarray(run(tiny_lfm2.weights(), tokens, where).hidden[0])
+
+
+def run(weights: Lfm2Weights, tokens: NDArray[np.int32], where: Places, config: TargetConfig = CONFIG) -> Run:
+    return run_layers(weights.embedding[jnp.asarray(tokens)[None]], weights.layers, config.shape, where)
 
 
 @pytest.mark.parametrize("taps", [3, 4])
@@ -48,7 +52,7 @@ def test_it_computes_what_is_served(tmp_path: Path, taps: int) -> None:
     family = family_for(checkpoint.architecture)
     expected = served.logits(served.load(directory, family, jnp.float32), family, TOKENS.tolist())
     weights = read_weights(checkpoint.tensors.infos, checkpoint.tensors.read, jnp.float32)
-    found = run_layers(weights, config.shape, jnp.asarray(TOKENS)[None], alone(len(TOKENS)))
+    found = run(weights, TOKENS, alone(len(TOKENS)), config)
     logits = rms_norm(found.hidden[0], weights.norm, config.norm_eps) @ weights.embedding.T
     np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())
     assert (np.argmax(logits, -1) == np.argmax(expected, -1)).all()
@@ -73,12 +77,12 @@ def test_features_are_the_tapped_layers_in_the_order_asked_for() -> None:
     weights = tiny_lfm2.weights()
     token, where = jnp.asarray(TOKENS[:6])[None], alone(6)
     last, features = forward(weights, CONFIG.shape, token, where, (1, 0))
-    run = run_layers(weights, CONFIG.shape, token, where)
-    np.testing.assert_array_equal(features, jnp.concatenate([run.after[1], run.after[0]], -1))
-    np.testing.assert_array_equal(last, run.after[2])
+    whole = run(weights, TOKENS[:6], where)
+    np.testing.assert_array_equal(features, jnp.concatenate([whole.after[1], whole.after[0]], -1))
+    np.testing.assert_array_equal(last, whole.after[2])
     assert forward(weights, CONFIG.shape, token, where, ())[1].shape == (1, 6, 0)
     cut = weights._replace(layers=weights.layers[:1])
-    np.testing.assert_allclose(run_layers(cut, CONFIG.shape, token, where).hidden, run.after[0], atol=1e-5)
+    np.testing.assert_allclose(run(cut, TOKENS[:6], where).hidden, whole.after[0], atol=1e-5)
 
 
 def by_hand(x: NDArray[Any], layer: dict[str, NDArray[Any]], routing: Routing) -> tuple[NDArray[Any], NDArray[Any]]:

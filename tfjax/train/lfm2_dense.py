@@ -80,17 +80,16 @@ def forward(
 
     Shapes: token int32 [B, T] -> [B, T, D], [B, T, taps * D].
     """
-    run = run_layers(weights, config, token, at)
+    run = run_layers(weights.embedding[token], weights.layers, config, at)
     features = [run.after[tap] for tap in taps]
     return run.hidden, jnp.concatenate(features, -1) if features else run.hidden[..., :0]
 
 
-def run_layers(weights: Lfm2Weights, shape: Lfm2Shape, token: jax.Array, at: Places) -> Run:
-    """All layers in turn. Shapes: token int32 [B, T], `at` as of `small_dense.places`."""
+def run_layers(x: jax.Array, layers: Sequence[Layer], shape: Lfm2Shape, at: Places) -> Run:
+    """All layers in turn. Shape: x [B, T, D], the tokens' embeddings."""
     frequency = jnp.asarray(shape.rope.inverse_frequency(shape.head_dim))
-    x = weights.embedding[token]
     after, loads = [], []
-    for layer in weights.layers:
+    for layer in layers:
         h = rms_norm(x, layer["operator_norm"], shape.norm_eps)
         x = x + (_attention(h, layer, shape, at, frequency) if "q" in layer else _short_conv(h, layer, at.position))
         h = rms_norm(x, layer["ffn_norm"], shape.norm_eps)

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from tfjax.checkpoints.cache import write_atomically
-from tfjax.train.lfm2_dense import Lfm2Shape, Lfm2Weights, Run, run_layers
+from tfjax.train.lfm2_dense import Lfm2Shape, Lfm2Weights, run_layers
 from tfjax.train.lfm2_names import flatten
 from tfjax.train.small_dense import Places, product, rms_norm
 from tfjax.train.target_config import TargetConfig
@@ -54,7 +54,9 @@ def with_biases(params: Lfm2Weights, biases: Biases) -> Lfm2Weights:
 def logits(params: Lfm2Weights, biases: Biases, token: jax.Array, shape: Lfm2Shape) -> Logits:
     """The model's logits, computed in bfloat16; each row is one stream. Shape: token int32 [B, T]."""
     low: Lfm2Weights = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-    run: Run = run_layers(with_biases(low, biases), shape, token, one_stream(*token.shape))
+    # Rows are taken before they are rounded, so that the gradients of a frequent token add up in float32.
+    x = params.embedding[token].astype(jnp.bfloat16)
+    run = run_layers(x, with_biases(low, biases).layers, shape, one_stream(*token.shape))
     x = rms_norm(run.hidden, low.norm, shape.norm_eps)
     return Logits(product(x, low.embedding).astype(jnp.float32), run.loads)
 
