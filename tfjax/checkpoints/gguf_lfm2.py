@@ -137,7 +137,7 @@ def _expert_config(meta: Metadata, shapes: Shapes) -> dict[str, Any]:
     widths = {shape[0] for name, shape in shapes.items() if re.search(r"\.experts\.\d+\.w1\.weight$", name)}
     gates = {shape[0] for name, shape in shapes.items() if name.endswith(".feed_forward.gate.weight")}
     if gates - {experts}:
-        raise meta.error("differs from the routers' rows", "expert_count", experts, sorted(gates))
+        raise meta.error("differs from the routers' rows", "expert_count", experts, str(sorted(gates)))
     return {
         "moe_intermediate_size": min(widths) if widths else meta.count("expert_feed_forward_length"),
         "num_dense_layers": dense,

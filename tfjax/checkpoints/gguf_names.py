@@ -99,8 +99,8 @@ def hf_pieces(tensor: GgufTensor, architecture: str) -> Iterator[tuple[str, Gguf
         for place in range(experts):
             name = f"model.layers.{int(block[1])}.feed_forward.experts.{place}.{matrix}.weight"
             yield name, GgufPiece(tensor, tuple(shape), place)
-    elif (name := hf_name(tensor.name, architecture)) is not None:
-        yield name, GgufPiece(tensor, _published_shape(name, tensor.shape))
+    elif (published := hf_name(tensor.name, architecture)) is not None:
+        yield published, GgufPiece(tensor, _published_shape(published, tensor.shape))
 
 
 def _published_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
