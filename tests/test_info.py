@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tfjax.info import memory, size_text, table
+from tfjax.info import attention_layers, memory, size_text, table
 
 CONFIG: dict[str, Any] = {
     "hidden_size": 8,
@@ -58,6 +58,23 @@ def test_without_kv_heads_every_head_has_its_own() -> None:
     assert memory(config, 1)["bfloat16"]["cache_bytes_per_token"] == 2 * 3 * 4 * 2 * 2
 
 
+@pytest.mark.parametrize(
+    ("changes", "layers"),
+    [
+        ({}, 3),
+        ({"layer_types": ["conv", "full_attention", "conv"]}, 1),
+        ({"full_attn_idxs": [0, 2]}, 2),
+        ({"layer_types": ["conv", "full_attention", "conv"], "full_attn_idxs": [0, 2]}, 1),
+    ],
+)
+def test_only_layers_with_attention_keep_keys_and_values(changes: dict[str, Any], layers: int) -> None:
+    config = {**CONFIG, **changes}
+    assert attention_layers(config) == layers
+    assert memory(config, 1)["bfloat16"]["cache_bytes_per_token"] == 2 * layers * 2 * 2 * 2
+    shown = "3 layers, 8 wide" if layers == 3 else f"3 layers ({layers} with attention), 8 wide"
+    assert shown in table(described(**changes))
+
+
 def test_lines_for_people() -> None:
     text = table(described())
     assert "format           safetensors, 2 tensors (F16 2.0 KiB)" in text
@@ -67,7 +84,7 @@ def test_lines_for_people() -> None:
     assert "memory bfloat16  weights 176 B; each stream 48 B a token, 3.0 KiB for a whole context" in text
     assert "context          not stated" in table(described(max_position_embeddings=None))
     assert "served           yes\n" in text
-    assert "served           no, supported architectures are LlamaForCausalLM" in table(
+    assert "served           no, supported architectures are Lfm2ForCausalLM, " in table(
         {**described(), "served": False}
     )
     assert "million, tied embeddings" in table(described(tie_word_embeddings=True))

@@ -41,11 +41,20 @@ def describe(path: Path) -> dict[str, Any]:
 def memory(config: Mapping[str, Any], parameters: int) -> dict[str, dict[str, int]]:
     """Bytes of the weights, and of one position of one stream in the cache, by number format."""
     _, kv_heads, head_size = _attention(config)
-    numbers = 2 * config["num_hidden_layers"] * kv_heads * head_size
+    numbers = 2 * attention_layers(config) * kv_heads * head_size
     return {
         name: {"weight_bytes": parameters * size, "cache_bytes_per_token": numbers * size}
         for name, size in BYTES_PER_NUMBER.items()
     }
+
+
+def attention_layers(config: Mapping[str, Any]) -> int:
+    """Layers that keep keys and values of every position; LFM2's others are short convolutions."""
+    if kinds := config.get("layer_types"):
+        return sum(kind != "conv" for kind in kinds)
+    indices = config.get("full_attn_idxs")
+    layers: int = config["num_hidden_layers"] if indices is None else len(indices)
+    return layers
 
 
 def _attention(config: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -63,6 +72,8 @@ def table(described: Mapping[str, Any]) -> str:
     context = config.get("max_position_embeddings")
     stored = ", ".join(f"{name} {size_text(size)}" for name, size in described["bytes_by_type"].items())
     tied = ", tied embeddings" if config.get("tie_word_embeddings") else ""
+    layers, attending = config["num_hidden_layers"], attention_layers(config)
+    mixed = "" if attending == layers else f" ({attending} with attention)"
     rows = [
         ("path", described["path"]),
         ("format", f"{described['format']}, {described['tensors']} tensors ({stored})"),
@@ -71,7 +82,7 @@ def table(described: Mapping[str, Any]) -> str:
         ("parameters", f"{described['parameters'] / 1e6:,.1f} million{tied}"),
         (
             "shape",
-            f"{config['num_hidden_layers']} layers, {config['hidden_size']} wide, vocabulary {config['vocab_size']:,}",
+            f"{layers} layers{mixed}, {config['hidden_size']} wide, vocabulary {config['vocab_size']:,}",
         ),
         ("attention", f"{heads} heads on {kv_heads} kv heads of {head_size}"),
         ("context", "not stated" if context is None else f"{context:,} tokens"),
