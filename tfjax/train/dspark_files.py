@@ -96,12 +96,8 @@ def part_bytes(config: DSparkConfig, bits: int) -> dict[str, int]:
     return parts | ({"d2t": 8 * config.draft_vocab} if config.draft_vocab < config.vocab else {})
 
 
-def to_hf(config: DSparkConfig, target: TargetShape, vocabulary: str) -> dict[str, Any]:
-    """The form of config.json, in LiquidAI's packaging.
-
-    Args:
-        vocabulary: hash of the target's tokens.
-    """
+def to_hf(config: DSparkConfig, target: TargetShape) -> dict[str, Any]:
+    """The form of config.json, in LiquidAI's packaging."""
     temperatures = list(config.confidence_temperatures)
     return {
         "architectures": [target.drafter],
@@ -132,7 +128,7 @@ def to_hf(config: DSparkConfig, target: TargetShape, vocabulary: str) -> dict[st
             "num_target_layers": target.layers,
         },
         "dtype": "bfloat16",
-        "vocabulary_sha256": vocabulary,
+        "vocabulary_sha256": config.vocabulary_sha256,
     } | ({"confidence_temperatures": temperatures} if temperatures else {})
 
 

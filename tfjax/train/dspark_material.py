@@ -55,7 +55,6 @@ class Material:
 
     Attributes:
         target: what is known of the target beside its weights.
-        vocabulary: hash of its tokens.
         config: the drafter's shapes.
         draft_ids: tokens that can be drafted, in rising order.
         rows: replies to learn from, packed.
@@ -65,7 +64,6 @@ class Material:
 
     checkpoint: Checkpoint
     target: TargetShape
-    vocabulary: str
     config: DSparkConfig
     draft_ids: Ints
     rows: Packed
@@ -97,7 +95,7 @@ def gather(settings: Settings, progress: Callable[[str, float], None]) -> Materi
         where = ", ".join(map(str, settings.replies))
         raise ValueError(f"all {len(written)} replies of {where} are held out; write more of them")
     mask_token = mask_of(settings, tokenizer, target, learned)
-    config = dspark_config(settings, target, mask_token)
+    config = dspark_config(settings, target, mask_token, vocabulary)
     check_size(config, int(settings.bits), settings.max_mib)
     draft_ids = draft_vocabulary(learned, target.vocab, config.draft_vocab)
     measured = {"held-out replies": [reply for reply in written if reply.document.held_out]}
@@ -112,7 +110,6 @@ def gather(settings: Settings, progress: Callable[[str, float], None]) -> Materi
     return Material(
         checkpoint=checkpoint,
         target=target,
-        vocabulary=vocabulary,
         config=config,
         draft_ids=draft_ids,
         rows=pack(learned, settings.length),
@@ -161,7 +158,7 @@ def rows_of(replies: Sequence[Written], length: int) -> Rows:
     return Rows(Packed(*(np.concatenate(parts) for parts in zip(*packed.values(), strict=True))), drawn)
 
 
-def dspark_config(settings: Settings, target: TargetShape, mask_token: int) -> DSparkConfig:
+def dspark_config(settings: Settings, target: TargetShape, mask_token: int, vocabulary: str) -> DSparkConfig:
     """The drafter's shapes: as asked, with the target's width, heads, rotation, epsilon and context.
 
     Raises:
@@ -197,21 +194,22 @@ def dspark_config(settings: Settings, target: TargetShape, mask_token: int) -> D
         own_embedding=False,
         own_head=False,
         context=target.context,
+        vocabulary_sha256=vocabulary,
     )
 
 
 def tapped_layers(asked: int | tuple[int, ...], layers: int) -> tuple[int, ...]:
-    """The layers themselves, or that many from the second to the last but two.
+    """The layers themselves, or that many from the second to the last but two, of a small target from its first on.
 
     Raises:
         ConfigError: more than there are, or the last layer, whose output no server captures.
     """
     if isinstance(asked, int):
-        first, last = min(1, layers - 2), max(layers - 3, min(1, layers - 2))
-        spread = dict.fromkeys(np.linspace(first, last, asked).round().astype(int).tolist())
-        if last < 0 or len(spread) < asked:
-            raise ConfigError(f"--taps: {asked} are more than a target of {layers} layers has; give fewer")
-        return tuple(spread)
+        for first, last in ((1, layers - 3), (0, layers - 2)):
+            spread = dict.fromkeys(np.linspace(first, last, asked).round().astype(int).tolist())
+            if last >= first and len(spread) == asked:
+                return tuple(spread)
+        raise ConfigError(f"--taps: {asked} are more than a target of {layers} layers has; give fewer")
     if max(asked) > layers - 2:
         raise ConfigError(f"--taps: layer {max(asked)} cannot be read; give layers from 0 to {layers - 2}")
     return asked

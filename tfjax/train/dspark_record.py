@@ -69,7 +69,7 @@ def record(run: Run, material: Material) -> dict[str, Any]:
         "settings": run.settings.identity(),
         "data": {**material.counts, "rows": rows, "row_tokens": length},
         "drafter": {
-            **to_hf(run.config, material.target, material.vocabulary),
+            **to_hf(run.config, material.target),
             "parameters": parameters(run.config),
             "bytes": run.written,
         },

@@ -65,7 +65,7 @@ def run(asked: Settings, words: Sequence[str]) -> str:
         progress("measuring acceptance", 0.0)
         rounds = measure(params, models, material, material.config, settings)
     config = calibrated(material.config, rounds)
-    hf = to_hf(config, target.shape, material.vocabulary)
+    hf = to_hf(config, target.shape)
     written = save(settings.output, params, config, material.draft_ids, int(settings.bits), hf)
     finished = Run(settings, words, pace, outcome, rounds, config, written, wall_s=time.monotonic() - started_s)
     write_record(settings.output, finished, material)

@@ -78,11 +78,12 @@ def learning_rate(knobs: Knobs, step: jax.Array) -> jax.Array:
     return knobs.rate * jnp.where(step < warmup, (step + 1) / warmup, falling)
 
 
+@functools.lru_cache(maxsize=8)
 def make_step(config: DSparkConfig, target: TargetShape, objective: Objective, anchors: int) -> Step:
     """A compiled function that takes several steps in one dispatch.
 
     It maps (state, given, all rows, row numbers int32 [steps, batch]) to the new state and metrics of each step.
-    `anchors` blocks are drafted in each row.
+    `anchors` blocks are drafted in each row. Equal arguments share one program.
     """
     adam = optimizer()
 

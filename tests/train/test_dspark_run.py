@@ -1,0 +1,93 @@
+"""Whole runs on a tiny target: what comes out, that a killed run ends in the same bits, and planned minutes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file
+
+from tests.train import dspark_run
+from tests.train.dspark_run import settings
+from tfjax.models.dspark_config import DSparkConfig
+from tfjax.train import dspark_run as command
+from tfjax.train.dspark_run import run
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return dspark_run.base(tmp_path)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@contextmanager
+def killed_after_step_8(steps: int, words: Any) -> Iterator[Callable[[dict[str, float]], None]]:
+    def report(point: dict[str, float]) -> None:
+        if point["step"] > 8:
+            raise Killed
+
+    yield report
+
+
+def test_a_killed_run_ends_in_the_bits_of_one_that_was_not(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = run(settings(base, "--bits", "8", output="whole"), ["whole"])
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "training_progress", killed_after_step_8)
+        with pytest.raises(Killed):
+            run(settings(base, "--bits", "8", output="cut"), [])
+    run(settings(base, "--bits", "8", output="cut"), [])
+    whole, resumed = (load_file(base / name / "model.safetensors") for name in ("whole", "cut"))
+    assert whole.keys() == resumed.keys()
+    for name in whole:
+        assert whole[name].tobytes() == resumed[name].tobytes(), name
+    records = [json.loads((base / name / "training.json").read_text()) for name in ("whole", "cut")]
+    assert [record["steps"]["resumed_from"] for record in records] == [0, 8]
+    assert records[0]["loss_curve"] == records[1]["loss_curve"]
+    check_files(base / "whole", records[0], text)
+
+
+def check_files(directory: Path, record: dict[str, Any], text: str) -> None:
+    """What a run leaves and says."""
+    config = DSparkConfig.from_hf(json.loads((directory / "config.json").read_text()))
+    assert len(config.confidence_temperatures) == config.block == 3
+    assert record["command"] == "tfjax train dspark whole"
+    assert record["steps"] == {"taken": 24, "planned": 24, "resumed_from": 0}
+    assert record["final"]["loss"] < record["loss_curve"][0]["loss"]
+    assert record["drafter"]["bytes"] == sum(
+        (directory / name).stat().st_size for name in ("model.safetensors", "config.json")
+    )
+    for name in ("held-out replies, greedy", "held-out replies, sampled"):
+        assert len(record["acceptance"][name]["chance"]) == 3
+        assert name in text
+    for plot in ("loss.svg", "acceptance.svg", "calibration.svg"):
+        assert "<svg" in (directory / plot).read_text()
+
+
+def test_other_settings_do_not_go_on_with_a_run(base: Path) -> None:
+    run(settings(base, "--limit-s", "0"), [])
+    with pytest.raises(ValueError, match="holds a run with seed 1, and this one has 2"):
+        run(settings(base, "--seed", "2"), [])
+
+
+def test_planned_minutes_are_kept_for_resuming(base: Path) -> None:
+    asked = settings(base, "--limit-s", "0", minutes="0.01")
+    run(asked, [])
+    planned = json.loads((base / "out" / "checkpoints" / "plan.json").read_text())["steps"]
+    record = json.loads((base / "out" / "training.json").read_text())
+    assert record["steps"]["planned"] == planned
+    assert planned % 2 == 0
+    assert record["steps"]["taken"] == 2
+    run(asked, [])
+    assert json.loads((base / "out" / "training.json").read_text())["steps"]["resumed_from"] == 2
+
+
+def test_checkpoints_lie_between_dispatches(base: Path) -> None:
+    with pytest.raises(ValueError, match="--save-every 5 is no multiple of --steps-per-call 2"):
+        run(settings(base, "--save-every", "5"), [])
