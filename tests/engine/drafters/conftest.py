@@ -1,8 +1,20 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 import pytest
 
 from tests.engine.drafters.pair import drafting, loaded, memory_of, started_drafter, started_target
+from tests.engine.drafters.spark_pair import (
+    all_knowing_spark,
+    forgetful_llama,
+    random_spark,
+    started_spark,
+    tapped_target,
+)
+from tests.engine.drafters.spark_stage import MEMORY, Stage
+from tests.models.tiny import TINY, random_llama
 from tfjax.engine.drafters.small_model import SmallModel
 from tfjax.engine.target import TargetBackend
 
@@ -16,3 +28,26 @@ def target() -> TargetBackend:
 def perfect() -> SmallModel:
     """A drafter with the target's own weights."""
     return started_drafter(drafting(loaded()), memory_of())
+
+
+@pytest.fixture(scope="session")
+def random_stage() -> Stage:
+    model = random_llama(TINY, np.float32)
+    target, spark = tapped_target(model, MEMORY), random_spark(model)
+    return Stage(model, target, spark, started_spark(spark, target))
+
+
+@pytest.fixture
+def stage(random_stage: Stage) -> Iterator[Stage]:
+    """A random target and a random drafter that share nothing but the embedding: drafts rarely land."""
+    random_stage.drafter = random_stage.fresh()
+    yield random_stage
+    assert not random_stage.drafter._lanes
+
+
+@pytest.fixture(scope="session")
+def perfect_stage(random_stage: Stage) -> Stage:
+    """A drafter that knows what the target says next."""
+    model = forgetful_llama()
+    target, spark = tapped_target(model, MEMORY, random_stage.target), all_knowing_spark(model)
+    return Stage(model, target, spark, started_spark(spark, target, like=random_stage.drafter))

@@ -1,0 +1,143 @@
+"""Where DSpark has fewer drafts, or none: the ends of pages and contexts, bad numbers, failed calls."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+
+from tests.engine.drafters.spark_pair import (
+    BLOCK,
+)
+from tests.engine.drafters.spark_stage import LONG, Stage
+from tfjax.engine.drafters import dspark
+from tfjax.kernels.paged_attention import PAGE_ROWS
+from tfjax.lanes.drafter import Ask
+
+# Where there are fewer drafts, or none.
+
+
+@pytest.mark.parametrize(("free", "drafts"), [(5, 5), (4, 4), (2, 2), (1, 1)])
+def test_drafts_stay_in_the_streams_pages(stage: Stage, free: int, drafts: int) -> None:
+    """Rows of the block that would lie past the last page are computed for nobody, and seen by nobody."""
+    stream = stage.on_lane(0, LONG[: PAGE_ROWS - free])
+    stream.pages = stream.pages[:1]
+    pair = stage.started(stream)
+    (tokens,) = pair.draft([stream], [BLOCK])
+    assert list(tokens) == stage.says(stream, free).tokens[:drafts]
+    pair.end([stream])
+
+
+def test_drafts_stay_in_the_drafters_context(stage: Stage) -> None:
+    drafter = stage.drafter
+    stream = stage.on_lane(0)
+    pair = stage.started(stream)
+    known = len(stream.context)
+    for left, drafts in ((BLOCK, BLOCK), (3, 3), (1, 1), (0, 0), (-5, 0)):
+        drafter.context = known + left
+        assert len(pair.draft([stream], [BLOCK])[0]) == drafts
+    pair.end([stream])
+
+
+def test_numbers_that_are_not_finite_are_no_drafts(stage: Stage) -> None:
+    """A module whose third slot breaks: what was drafted before it stands."""
+    _, state = nnx.split(stage.spark.module)
+    broken = nnx.merge(nnx.graphdef(stage.spark.module), jax.tree.map(jnp.copy, state))
+    broken.markov.w1[...] = broken.markov.w1[...].at[:].set(jnp.nan)
+    drafter = stage.fresh(spark=stage.spark, module=broken)
+    stream = stage.on_lane(0)
+    pair = stage.started(stream, drafter=drafter)
+    assert pair.draft([stream], [BLOCK]) == [()]
+    said = stage.says(stream).tokens
+    whole = stage.spark.module.markov.w1[...]
+    broken.markov.w1[...] = whole.at[said[1]].set(jnp.nan)
+    drafter = stage.fresh(spark=stage.spark, module=broken)
+    stage.target.release(stream)
+    stream = stage.on_lane(0)
+    pair = stage.started(stream, drafter=drafter)
+    assert pair.draft([stream], [BLOCK]) == [tuple(said[:2])]
+    pair.end([stream])
+
+
+def test_a_nan_of_one_stream_reaches_no_other(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    absorb = stage.drafter.step.absorb
+
+    def spoiled(cache: Any, features: Any, places: Any, table: Any) -> Any:
+        bad = (places[0] == 0)[:, None]
+        return absorb(cache, jnp.where(bad, jnp.nan, features), places, table)
+
+    monkeypatch.setattr(stage.drafter.step, "absorb", spoiled)
+    streams = [stage.on_lane(0), stage.on_lane(1)]
+    pair = stage.started(*streams)
+    said = stage.says(streams[1]).tokens
+    assert pair.draft(streams, [BLOCK, BLOCK]) == [(), tuple(said)]
+    pair.end(streams)
+
+
+@pytest.mark.parametrize("call", ["absorb", "hold"])
+def test_a_failed_call_costs_what_was_known(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
+    streams = [stage.on_lane(0), stage.on_lane(1, LONG[:66])]
+    pair = stage.started(*streams)
+    pair.round(streams, [2, 2])
+
+    def fail(*arguments: Any) -> Any:
+        for array in jax.tree.leaves(arguments[call == "hold"]):
+            array.delete()
+        raise RuntimeError("out of luck")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage.drafter.step, call, fail)
+        if call == "absorb":
+            pair.round(streams, [0, 0])
+            assert "spark lost its context: out of luck" in caplog.text
+        else:
+            with pytest.raises(RuntimeError, match="out of luck"):
+                stage.drafter.hold([Ask(streams[0], 2)])
+    assert not stage.drafter.can_draft(streams[0])
+    assert pair.draft(streams, [2, 2]) == [(), ()]
+    while len(streams[1].context) < 2 * PAGE_ROWS + 4:
+        pair.round(streams, [0, 3])
+    assert stage.drafter.can_draft(streams[1])
+    said = stage.says(streams[1], first_page=2)
+    assert pair.draft(streams[1:], [BLOCK]) == [tuple(said.tokens)]
+    pair.end(streams)
+
+
+def test_a_failed_transfer_starts_over(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = stage.on_lane(0)
+    pair = stage.started(stream)
+    ticket = stage.drafter.hold([Ask(stream, 2)])
+
+    def fail(_: Any) -> Any:
+        raise RuntimeError("out of luck")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dspark, "jax", SimpleNamespace(device_get=fail))
+        with pytest.raises(RuntimeError, match="out of luck"):
+            stage.drafter.read([ticket])
+    assert not stage.drafter.can_draft(stream)
+    pair.end([stream])
+
+
+def test_all_tickets_come_in_one_transfer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = [stage.on_lane(0), stage.on_lane(2)]
+    pair = stage.started(*streams)
+    separate = [pair.draft([stream], [3])[0] for stream in streams]
+    transfers = []
+
+    def device_get(arrays: Any) -> Any:
+        transfers.append(arrays)
+        return jax.device_get(arrays)
+
+    tickets = [stage.drafter.hold([Ask(stream, 3)]) for stream in streams]
+    monkeypatch.setattr(dspark, "jax", SimpleNamespace(device_get=device_get))
+    read = stage.drafter.read(tickets)
+    assert [tuple(guesses[0].tokens) for guesses in read] == separate
+    assert len(transfers) == 1
+    pair.end(streams)
