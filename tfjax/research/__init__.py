@@ -1,0 +1,1 @@
+"""Measures for experiments on models, computed from checkpoints."""
