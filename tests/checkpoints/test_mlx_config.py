@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.checkpoints.mlx_files import USUAL
 from tfjax.checkpoints import CheckpointError
@@ -95,4 +98,19 @@ def test_refused(stated: dict[str, Any], message: str) -> None:
 def test_usual_form_must_be_whole(missing: str) -> None:
     stated = {key: value for key, value in USUAL.items() if key != missing}
     with pytest.raises(CheckpointError, match=rf"quantization\.{missing} is missing"):
+        read_quantization(FILE, {"quantization": stated})
+
+
+NAMES = st.sampled_from(["bits", "group_size", "mode", GATE, "", ".weight"]) | st.text(max_size=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(stated=VALUES)
+def test_anything_is_understood_or_refused(stated: Any) -> None:
+    with contextlib.suppress(CheckpointError):
         read_quantization(FILE, {"quantization": stated})
