@@ -55,6 +55,34 @@ def test_only_rnn_remembers() -> None:
     assert not np.allclose(first, second, atol=1e-2)
 
 
+def logistic(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def test_the_recurrence() -> None:
+    """Thirds of the product, in this order: how much of the state is kept, its candidate, and what is put out."""
+    head = random_head(MarkovKind.RNN)
+    assert head.joint is not None
+    weight, bias = np.asarray(head.joint.weight[...]), np.asarray(head.joint.bias[...])
+    state, expected = head.start(3), np.zeros((3, 4))
+    for previous in ([2, 9, 0], [1, 1, 7], [3, 0, 2]):
+        e = np.asarray(head.w1[...])[previous]
+        kept, candidate, out = np.split(np.concatenate([expected, e, H], 1) @ weight.T + bias, 3, 1)
+        found, state = head(state, jnp.array(previous), H)
+        expected = logistic(kept) * expected + (1 - logistic(kept)) * np.tanh(candidate)
+        np.testing.assert_allclose(state, expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found, np.tanh(out) @ np.asarray(head.w2[...]).T, rtol=1e-4, atol=1e-5)
+
+
+def test_the_gate() -> None:
+    head = random_head(MarkovKind.GATED)
+    assert head.gate is not None
+    e = np.asarray(head.w1[...])[[2, 9, 0]]
+    gate = np.concatenate([H, e], 1) @ np.asarray(head.gate.weight[...]).T + np.asarray(head.gate.bias[...])
+    bias, _ = head(head.start(3), jnp.array([2, 9, 0]), H)
+    np.testing.assert_allclose(bias, (logistic(gate) * e) @ np.asarray(head.w2[...]).T, rtol=1e-4, atol=1e-5)
+
+
 def test_a_first_matrix_of_draft_rows_alone() -> None:
     """Tokens that cannot be drafted have no row: they give zeros, and not some other token's."""
     head = random_head(MarkovKind.VANILLA, replace(SIZES, previous=3, drafts=3))
