@@ -56,3 +56,9 @@ def test_ticks_are_round_and_enclose_the_values(low: float, high: float, expecte
     assert found[0] <= low
     assert found[-1] >= high
     assert found == pytest.approx(expected)
+
+
+def test_dots_stand_alone() -> None:
+    plot = line_plot({"a": [(1, 2), (3, 4)], "b": [(2, 2)]}, title="t", x="x", y="y", dots=True)
+    assert plot.count("<circle") == 3
+    assert "polyline" not in plot

@@ -14,7 +14,7 @@ COLOURS = ("#1f6fb4", "#d1495b", "#2e8b57", "#8a5fbf", "#c77d0a", "#4a4a4a")
 """Distinct in colour and in lightness; they repeat after the last."""
 
 
-def line_plot(series: Mapping[str, Points], *, title: str, x: str, y: str) -> str:
+def line_plot(series: Mapping[str, Points], *, title: str, x: str, y: str, dots: bool = False) -> str:
     """An SVG document that shows each series as a line.
 
     Args:
@@ -22,6 +22,7 @@ def line_plot(series: Mapping[str, Points], *, title: str, x: str, y: str) -> st
         title: the heading.
         x: what the horizontal axis counts, with its unit.
         y: the same of the vertical axis.
+        dots: a dot for each point instead of a line through them.
 
     Raises:
         ValueError: no series has a point to show.
@@ -42,8 +43,8 @@ def line_plot(series: Mapping[str, Points], *, title: str, x: str, y: str) -> st
     ]
     for index, (name, points) in enumerate(shown.items()):
         colour = COLOURS[index % len(COLOURS)]
-        places = " ".join(f"{_across(px, x_ticks):.1f},{_down(py, y_ticks):.1f}" for px, py in points)
-        parts.append(f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
+        places = [(_across(px, x_ticks), _down(py, y_ticks)) for px, py in points]
+        parts += [_dot(*place, colour) for place in places] if dots else [_line(places, colour)]
         parts += _legend(index, name, colour)
     return "\n".join([*parts, "</svg>", ""])
 
@@ -75,6 +76,15 @@ def _axes(x_ticks: list[float], y_ticks: list[float], x: str, y: str) -> list[st
     middle = (TOP + bottom) / 2
     parts.append(f'<g transform="rotate(-90 16 {middle})">{_text(16, middle, y, anchor="middle")}</g>')
     return parts
+
+
+def _line(places: Points, colour: str) -> str:
+    drawn = " ".join(f"{px:.1f},{py:.1f}" for px, py in places)
+    return f'<polyline points="{drawn}" fill="none" stroke="{colour}" stroke-width="1.8"/>'
+
+
+def _dot(px: float, py: float, colour: str) -> str:
+    return f'<circle cx="{px:.1f}" cy="{py:.1f}" r="4" fill="{colour}" fill-opacity="0.8"/>'
 
 
 def _legend(index: int, name: str, colour: str) -> list[str]:

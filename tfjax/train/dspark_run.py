@@ -7,7 +7,6 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,7 +27,7 @@ from tfjax.train.dspark_settings import Settings
 from tfjax.train.dspark_step import Given, Step, TrainState, first_state, knobs, make_step
 from tfjax.train.small_checkpoints import Checkpoints
 from tfjax.train.small_data import Packed, rows_of_steps
-from tfjax.train.small_loop import Outcome, Pace, train
+from tfjax.train.small_loop import Keeper, Outcome, Pace, train
 from tfjax.train.small_material import fingerprint
 from tfjax.train.small_progress import training_progress
 from tfjax.train.small_settings import option
@@ -56,7 +55,7 @@ def run(asked: Settings, words: Sequence[str]) -> str:
     models = models_of(material.config, target, material.draft_ids)
     step = make_step(material.config, target.shape, objective_of(settings), settings.anchors)
     try:
-        pace = _pace(settings, material, target, models, step)
+        pace = pace_of(settings, _planned(settings, material, target, models, step))
         outcome = fit(settings, material, target, models, step, pace, keeper)
     finally:
         keeper.close()
@@ -99,7 +98,7 @@ def fit(
     models: Models,
     step: Step,
     pace: Pace,
-    keeper: Checkpoints,
+    keeper: Keeper,
 ) -> Outcome[TrainState]:
     """Train from the last checkpoint, or from random parameters."""
     state = first_state(random_params(material.config, target, settings.seed))
@@ -128,12 +127,10 @@ def calibrated(config: DSparkConfig, rounds: dict[str, Rounds]) -> DSparkConfig:
     return dataclasses.replace(config, confidence_temperatures=fit_temperatures(Rounds.together(own)))
 
 
-def _pace(settings: Settings, material: Material, target: DenseTarget, models: Models, step: Step) -> Pace:
-    exact = settings.steps
-    if settings.minutes is not None:
-        exact = _planned(settings, material, target, models, step, settings.output / CHECKPOINTS / PLAN)
+def pace_of(settings: Settings, steps: float) -> Pace:
+    """Strides of at least that many steps."""
     return Pace(
-        steps=math.ceil(exact / settings.steps_per_call) * settings.steps_per_call,
+        steps=math.ceil(steps / settings.steps_per_call) * settings.steps_per_call,
         steps_per_call=settings.steps_per_call,
         save_every=settings.save_every,
         batch=settings.batch,
@@ -142,25 +139,32 @@ def _pace(settings: Settings, material: Material, target: DenseTarget, models: M
     )
 
 
-def _planned(
-    settings: Settings, material: Material, target: DenseTarget, models: Models, step: Step, path: Path
+def steps_in(
+    minutes: float, settings: Settings, material: Material, target: DenseTarget, models: Models, step: Step
 ) -> int:
-    """Steps that take the asked minutes, as the second dispatch of a thrown-away run tells. Kept for resuming."""
-    if path.exists():
-        return int(json.loads(path.read_text(encoding="utf-8"))["steps"])
-    assert settings.minutes is not None
-    count = settings.steps_per_call
+    """Steps that take the minutes, as the second dispatch of a run that is thrown away tells."""
     state = first_state(random_params(material.config, target, settings.seed))
     given = Given(models, knobs(settings.learning_rate, settings.norm_rate, 1 << 20, settings.seed))
     data = Packed(*map(jnp.asarray, material.rows))
+    count = settings.steps_per_call
     rows = jnp.asarray(rows_of_steps(settings.seed, len(data.token), settings.batch, 0, count))
     taken_s = 0.0
     for _ in range(2):
         started_s = time.monotonic()
         state, _ = jax.block_until_ready(step(state, given, data, rows))
         taken_s = time.monotonic() - started_s
-    steps = max(count, int(60 * settings.minutes / taken_s) * count)
-    write_atomically(path, json.dumps({"steps": steps, "dispatch_s": round(taken_s, 4)}).encode())
+    return max(count, int(60 * minutes / taken_s) * count)
+
+
+def _planned(settings: Settings, material: Material, target: DenseTarget, models: Models, step: Step) -> int:
+    """Steps of this run, kept beside its checkpoints for resuming where the clock decides them."""
+    if settings.minutes is None:
+        return settings.steps
+    path = settings.output / CHECKPOINTS / PLAN
+    if path.exists():
+        return int(json.loads(path.read_text(encoding="utf-8"))["steps"])
+    steps = steps_in(settings.minutes, settings, material, target, models, step)
+    write_atomically(path, json.dumps({"steps": steps}).encode())
     return steps
 
 
