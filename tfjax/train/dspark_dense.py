@@ -63,7 +63,8 @@ def _attention(
     v = _split(product(context, weights["v"]), config)
 
     def scores(pattern: str, keys: jax.Array) -> jax.Array:
-        return jnp.einsum(pattern, q, keys, preferred_element_type=jnp.float32) * config.head_dim**-0.5
+        found: jax.Array = jnp.einsum(pattern, q, keys, preferred_element_type=jnp.float32)
+        return found * config.head_dim**-0.5
 
     far = scores("bnqkgh,btkh->bnkgqt", k)
     far = jnp.where(blocks.seen[:, :, None, None, None], far, -jnp.inf)

@@ -98,7 +98,7 @@ def plots(run: Run) -> dict[str, str]:
     """File name -> SVG; acceptance and calibration only where something was measured."""
     curve = run.outcome.curve
     names = ("loss", "cross", "distance", "divergence", "confidence")
-    losses = {name: _points(curve, name) for name in names if name == "loss" or getattr(run.settings, name, 0)}
+    losses = {name: _points(curve, name) for name in names if name == "loss" or getattr(run.settings, name)}
     found = {LOSS: line_plot(losses, title="Training of the DSpark drafter", x="steps", y="loss and its parts")}
     chances = {
         f"{name} ({summed['tokens_per_round']:.2f} tokens a round)": list(enumerate(summed["chance"], start=1))
