@@ -94,7 +94,7 @@ def window(position: jax.Array, tiles: Tiles, page_table: jax.Array, *, tile_row
     following = jnp.append(starts[1:], rows + 1)[tile]
     end = jnp.minimum(jnp.minimum(following, starts[tile] + tile_rows), rows)
     block = starts[tile] + (row - starts[tile]) // step * step
-    first = (row == block) & (row < end)
+    first = (row == block) & (row >= starts[tile]) & (row < end)
     block_rows = jnp.minimum(block + step, end) - block
     reach = row[:, None] + jnp.arange(step)
     visible = jnp.where(reach < (block + block_rows)[:, None], jnp.append(position, 0)[jnp.minimum(reach, rows)], 0)

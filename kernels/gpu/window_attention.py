@@ -284,6 +284,7 @@ def _merge(
     position, block = position_ref[row], block_ref[row]
     edge = SHORT_KEYS * SHORT_CHUNKS
     last = jnp.where(position < edge, position // SHORT_KEYS, SHORT_CHUNKS + (position - edge) // LONG_KEYS)
+    last = jnp.minimum(last, chunks - 1)  # A row of no tile may hold any position.
     place = (row - block) * group + within
 
     def some(ref: Any, *at: Any, form: Any) -> Any:

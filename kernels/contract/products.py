@@ -1,0 +1,139 @@
+"""Contracts of the layer-indexed products."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tfjax.kernels.contract.controls import Control
+from tfjax.kernels.contract.problem import BUCKETS, ROWS, Call, Judged, Style, Subject, floats, placed, selected, wide
+from tfjax.kernels.gpu.plans import Form, Plan, split_of
+from tfjax.kernels.layer_matmul import layer_glu, layer_matmul
+from tfjax.kernels.specs import SPECS, TINY
+
+LAYERS, LAYER = 2, 1
+JUDGED_COLUMNS = 96
+MODULE = "tfjax.kernels.gpu.layer_matmul"
+
+
+class Product:
+    """Rows by one matrix, as parts or gated."""
+
+    places = ("plain",)
+
+    def __init__(
+        self, inner: int, columns: int, split: int, style: Style, *, gated: bool, rows: int, buckets: tuple[int, ...]
+    ):
+        self.rows, self.buckets, self.split, self.gated = rows, buckets, split, gated
+        self.key = (inner, columns, split, gated, rows)
+        height = columns * (2 if gated else 1)
+        # Gates of a size where neither side of the nonlinearity hides what comes in.
+        scale = inner**-0.5 if gated and style is not Style.POSITIVE else 0.5 / inner if gated else 1.0
+        self.data = {
+            "x": floats(1, (rows, inner), style, dtype=jnp.bfloat16),
+            "weight": (floats(2, (LAYERS, height, inner), style, negated=True) * scale).astype(jnp.bfloat16),
+        }
+        judged = np.random.default_rng(0).choice(columns, min(columns, JUDGED_COLUMNS), replace=False)
+        self.columns = np.unique(np.concatenate([judged, [0, columns - 1]]))
+
+    def arrange(self, rows: Sequence[int], bucket: int, place: str) -> Any:
+        return selected(rows, bucket)
+
+    def step(self, call: Call, data: Any, arranged: Any) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        x = placed(data["x"], arranged)
+        layer = jnp.int32(LAYER)
+        if self.gated:
+            return (call(x, data["weight"], layer, arranged["count"]),), jnp.int32(0)
+        parts = call(x, data["weight"], layer, arranged["count"], split=self.split)
+        return (jnp.moveaxis(parts, 1, 0),), jnp.int32(0)
+
+    def judge(self, rows: Sequence[int], outputs: Sequence[NDArray[Any]]) -> list[Judged]:
+        x = wide(self.data["x"][np.asarray(rows)])
+        if self.gated:
+            return [self._judge_gated(x, wide(outputs[0][:, self.columns]))]
+        weight = wide(self.data["weight"][LAYER][self.columns])
+        runs = np.split(np.arange(x.shape[1]), self.split)
+        wanted, scale = (
+            np.stack([a[:, run] @ b[:, run].T for run in runs], 1)
+            for a, b in ((x, weight), (np.abs(x), np.abs(weight)))
+        )
+        return [Judged("parts", wide(outputs[0][:, :, self.columns]), wanted, scale, 4e-5, 4e-5)]
+
+    def _judge_gated(self, x: NDArray[np.float64], found: NDArray[np.float64]) -> Judged:
+        inner = self.data["weight"].shape[1] // 2
+        gate, up = (wide(self.data["weight"][LAYER][self.columns + first]) for first in (0, inner))
+        g, u = x @ gate.T, x @ up.T
+        g_size, u_size = np.abs(x) @ np.abs(gate).T, np.abs(x) @ np.abs(up).T
+        with np.errstate(over="ignore"):
+            silu = g / (1 + np.exp(-g))
+        return Judged("gated", found, silu * u, (np.abs(silu) + 2**-8 * g_size) * u_size + 1e-30, 8e-3, 1.6e-2)
+
+
+def _problem(inner: int, columns: int, style: Style, *, gated: bool = False, small: bool = False) -> Product:
+    rows, buckets = (9, (8, 16)) if small else (ROWS, BUCKETS)
+    split = 2 if small else split_of(inner, columns)
+    return Product(inner, columns, split, style, gated=gated, rows=rows, buckets=buckets)
+
+
+_CASES = (
+    ("Llama-3-8B", "down"),
+    ("SmolLM2-135M", "down"),
+    ("LFM2.5-1.2B", "qkv"),
+    ("Qwen3-4B", "out"),
+)
+
+MATMUL = Subject(
+    name="layer_matmul",
+    public=layer_matmul,
+    device=MODULE,
+    cases={f"{spec} {part}": functools.partial(_problem, *SPECS[spec].products[part]) for spec, part in _CASES},
+    small=functools.partial(_problem, TINY.hidden, TINY.inner, small=True),
+    controls=(
+        Control("the last tile of the inner axis skipped", "reference", (("grid=(steps,)", "grid=(steps - 1,)"),)),
+        Control("every part reads the first run", "reference", (("(column, part * steps + i)", "(column, i)"),)),
+        Control("another layer's matrix", "reference", (("w_ref.at[scalars_ref[0]]", "w_ref.at[0]"),)),
+        Control(
+            "the walk begins where the row count says",
+            "rows",
+            (
+                ("    held = 0 if", "    turn = scalars_ref[1]\n    held = 0 if"),
+                ("part * steps + i)", "part * steps + (i + turn) % steps)"),
+            ),
+        ),
+        Control("parts stored one too far", "bounds", (("out_ref.at[part, ", "out_ref.at[part + 1, "),)),
+    ),
+    variants=(
+        (16, {"plan": Plan(Form.MMA, 16, 64, 64, 4)}),
+        (32, {"plan": Plan(Form.MMA, 32, 64, 64, 4)}),
+        (64, {"plan": Plan(Form.MMA, 64, 64, 64, 4)}),
+        (64, {"plan": Plan(Form.ROWS, 64, 64, 64, 4)}),
+        (64, {"plan": Plan(Form.WEIGHTS, 64, 64, 64, 3)}),
+    ),
+)
+
+GLU = Subject(
+    name="layer_glu",
+    public=layer_glu,
+    device=MODULE,
+    cases={
+        name: functools.partial(_problem, SPECS[name].hidden, SPECS[name].inner, gated=True)
+        for name in ("Llama-3-8B", "SmolLM2-135M", "DSpark drafter")
+    },
+    small=functools.partial(_problem, TINY.hidden, TINY.inner, gated=True, small=True),
+    controls=(
+        Control("gate and up swapped", "reference", (("_gate(*sums)", "_gate(*sums[::-1])"),)),
+        Control("up read from the gate's rows", "reference", (("(column + offset, part", "(column, part"),)),
+        Control("no activation", "reference", (("gate / (1 + jnp.exp(-gate)) * up", "gate * up"),)),
+        Control(
+            "a negative gate let through", "stress", (("(1 + jnp.exp(-gate)) * up", "(1 + jnp.exp(-abs(gate))) * up"),)
+        ),
+        Control("stored one plane too far", "bounds", (("out_ref.at[part, ", "out_ref.at[part + 1, "),)),
+    ),
+    variants=((16, {"plan": Plan(Form.MMA, 16, 64, 64, 4)}), (64, {"plan": Plan(Form.ROWS, 64, 64, 64, 4)})),
+)

@@ -1,0 +1,10 @@
+"""All kernels under contract."""
+
+from __future__ import annotations
+
+from tfjax.kernels.contract.attention import ATTENTION
+from tfjax.kernels.contract.heads import ROPE
+from tfjax.kernels.contract.norms import EMBED, NORM
+from tfjax.kernels.contract.products import GLU, MATMUL
+
+SUBJECTS = {subject.name: subject for subject in (MATMUL, GLU, NORM, EMBED, ROPE, ATTENTION)}
