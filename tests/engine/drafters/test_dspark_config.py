@@ -47,6 +47,16 @@ def test_what_only_the_tensors_tell(tmp_path: Path) -> None:
     assert fit(dspark_directory(tmp_path / "w1v", config=reduced)).config.markov_rows == 264
 
 
+def test_a_confidence_head_that_the_config_does_not_mention(tmp_path: Path) -> None:
+    silent = {key: value for key, value in LIQUID.items() if key != "enable_confidence_head"}
+    none = {"confidence_head.proj.weight": None, "confidence_head.proj.bias": None}
+    assert fit(dspark_directory(tmp_path / "with", config=silent)).config.confidence
+    assert not fit(dspark_directory(tmp_path / "without", config=silent, **none)).config.confidence
+    assert fit(dspark_directory(tmp_path / "stated", **none)).config.confidence
+    off = LIQUID | {"enable_confidence_head": False}
+    assert not fit(dspark_directory(tmp_path / "off", config=off)).config.confidence
+
+
 def test_the_order_of_norm_and_rotation_can_be_set(tmp_path: Path) -> None:
     path = dspark_directory(tmp_path)
     assert fit(path).config.qk_norm is QKNorm.BEFORE_ROPE

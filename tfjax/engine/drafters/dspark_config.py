@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tfjax.checkpoints import Checkpoint, CheckpointError, TensorInfo
 from tfjax.engine.drafters.draft_vocabulary import MAPS
@@ -13,6 +14,7 @@ from tfjax.engine.weights import LoadedModel
 from tfjax.models.blocks.qk_norm import QKNorm
 from tfjax.models.config import ConfigError
 from tfjax.models.dspark_config import DSparkConfig
+from tfjax.models.dspark_packaging import unpack
 from tfjax.text.tokenizer import Tokenizer
 
 BITS = (16, 8)
@@ -67,7 +69,7 @@ def fit_dspark(
     _check_bits(checkpoint, options.bits)
     named = Unprefixed(checkpoint)
     infos = named.infos
-    config = _with_tensors(config, infos, target.config.hidden)
+    config = _with_tensors(config, checkpoint.config, infos, target.config.hidden)
     if options.qk_norm is not None:
         config = replace(config, qk_norm=options.qk_norm)
     _check_vocabulary(config, target.config.vocab, tokenizer)
@@ -81,13 +83,21 @@ def fit_dspark(
     return FittingDSpark(replace(checkpoint, tensors=tensors), config, frozenset({*TRAINING_ONLY, *MAPS, *unused}))
 
 
-def _with_tensors(config: DSparkConfig, infos: Mapping[str, TensorInfo], target_hidden: int) -> DSparkConfig:
+def _with_tensors(
+    config: DSparkConfig, stated: Mapping[str, Any], infos: Mapping[str, TensorInfo], target_hidden: int
+) -> DSparkConfig:
     """The config with what only the tensors tell."""
+    confidence = "confidence_head.proj.weight" in infos or "enable_confidence_head" in unpack(stated).fields
     w1 = infos.get("markov_head.markov_w1.weight")
     rows = config.draft_vocab if w1 is not None and w1.shape[:1] == (config.draft_vocab,) else config.vocab
     own_embedding, own_head = "embed_tokens.weight" in infos, "lm_head.weight" in infos
     return replace(
-        config, target_hidden=target_hidden, markov_rows=rows, own_embedding=own_embedding, own_head=own_head
+        config,
+        target_hidden=target_hidden,
+        markov_rows=rows,
+        confidence=config.confidence and confidence,
+        own_embedding=own_embedding,
+        own_head=own_head,
     )
 
 
