@@ -60,3 +60,10 @@ def test_small_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tfjax.train.small.main", lambda words: seen.append(words) or 7)
     assert main(["small", "--x"]) == 7
     assert seen == [["--x"]]
+
+
+def test_target_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+    monkeypatch.setattr("tfjax.train.target.main", lambda words: seen.append(words) or 7)
+    assert main(["target", "--x"]) == 7
+    assert seen == [["--x"]]

@@ -13,7 +13,7 @@ from tfjax.train.target_settings import Settings, parser, read_settings
 
 WORDS = ("alpha", "beta", "gamma", "delta", "value", "result", "count", "index")
 TINY_FLAGS = (
-    *("--vocab", "320", "--hidden", "32", "--layers", "3", "--attention", "1", "--heads", "2", "--kv-heads", "1"),
+    *("--vocab", "320", "--hidden", "32", "--layers", "2", "--attention", "1", "--heads", "2", "--kv-heads", "1"),
     *("--inner", "48", "--experts", "4", "--expert-inner", "16", "--length", "16", "--batch", "4", "--context", "128"),
     *("--steps", "12", "--steps-per-call", "2", "--save-every", "4", "--learning-rate", "0.01"),
 )
