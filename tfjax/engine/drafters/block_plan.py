@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tfjax.engine.buckets import Plan
 
-SHORTER = {"cpu": (1, 2, 4)}
+SHORTER = {"cpu": (2, 4)}
 """Drafts of blocks that are compiled beside the whole one where rows cost time; elsewhere they are no cheaper."""
 
 

@@ -39,5 +39,5 @@ class KnownRows:
         whole, rest = divmod(rows, PAGE_ROWS)
         if rest and self._rows[pages[whole]] < rest:
             return None
-        unknown = np.flatnonzero(self._rows[pages[:whole]] < PAGE_ROWS)
+        unknown = np.flatnonzero(self._rows[np.array(pages[:whole], np.intp)] < PAGE_ROWS)
         return int(unknown[-1]) + 1 if unknown.size else 0
