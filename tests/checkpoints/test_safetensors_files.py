@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import DTypeLike
 
 from tests.checkpoints.hf_files import weights, write_directory
-from tfjax.checkpoints import CheckpointError
+from tfjax.checkpoints import CheckpointError, safetensors_files
 from tfjax.checkpoints.safetensors_files import INDEX, SINGLE, SafetensorsFiles
 
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
@@ -139,3 +139,25 @@ def test_unreadable_file(tmp_path: Path) -> None:
     (tmp_path / SINGLE).mkdir()
     with pytest.raises(CheckpointError, match=rf"{SINGLE}: cannot be read"):
         SafetensorsFiles(tmp_path)
+
+
+def test_a_part_is_cut_out_by_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not out of the whole tensor, which would be read first."""
+    stack = np.arange(24, dtype=np.float32).reshape(2, 4, 3)
+    plain = safetensors_files.safe_open
+
+    class WithoutWholes:
+        def __init__(self, *args: object, **options: object) -> None:
+            self.keys, self.get_slice = (getattr(plain(*args, **options), name) for name in ("keys", "get_slice"))
+
+    monkeypatch.setattr(safetensors_files, "safe_open", WithoutWholes)
+    files = SafetensorsFiles(write_directory(tmp_path, tensors={"w": stack}))
+    np.testing.assert_array_equal(files.read("w", (1,)), stack[1])
+    np.testing.assert_array_equal(files.read("w", (1, slice(1, 3))), stack[1, 1:3])
+
+
+def test_types_that_are_accepted(tmp_path: Path) -> None:
+    files = SafetensorsFiles(write_directory(tmp_path, tensors={"w": np.zeros(2, np.uint32)}))
+    assert files.read("w", (), ("U32",)).dtype == np.uint32
+    with pytest.raises(CheckpointError, match="type is not supported; tensor w; found U32; expected F32, F16, BF16"):
+        files.read("w")
