@@ -1,0 +1,90 @@
+"""Runs on a device as one command: `python -m benchmarks.device --suite contract --suite kernels --suite window`.
+
+Each suite prints a short table; `--output` gets all numbers with the versions. A suite that fails says so and the
+others still run. Exit code 1 where one failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from tfjax.runtime import prepare_runtime
+
+SUITES = ("contract", "kernels", "window")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--suite", action="append", choices=SUITES, help="may be repeated (default: all)")
+    parser.add_argument("--seconds", type=float, default=200, help="the contract begins nothing after this time")
+    parser.add_argument("--layers", type=int, default=32, help="layers of the window's model (default: 32)")
+    parser.add_argument("--output", type=Path, help="JSON file")
+    arguments = parser.parse_args()
+    prepare_runtime()
+    suites: dict[str, Callable[[], Any]] = {
+        "contract": lambda: _contract(arguments.seconds),
+        "kernels": _kernels,
+        "window": lambda: _window(arguments.layers),
+    }
+    facts, failed = _facts(), False
+    for name in arguments.suite or SUITES:
+        start = time.perf_counter()
+        print(f"== {name}", flush=True)
+        try:
+            facts[name] = suites[name]()
+        except Exception as error:  # noqa: BLE001 - the other suites still run
+            failed = True
+            facts[name] = {"error": f"{type(error).__name__}: {error}"[:2000]}
+            print("".join(traceback.format_exception(error)[-4:])[-1500:], flush=True)
+        print(f"== {name}: {time.perf_counter() - start:.0f} s", flush=True)
+        if arguments.output:
+            arguments.output.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
+    return int(failed)
+
+
+def _facts() -> dict[str, Any]:
+    import jax
+
+    def of(package: str) -> str:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return "absent"
+
+    packages = {name: of(name) for name in ("jax", "jaxlib", "jax-cuda13-plugin", "numpy", "tfjax")}
+    device = jax.devices()[0]
+    return {"device": device.device_kind, "python": platform.python_version(), "packages": packages}
+
+
+def _contract(seconds: float) -> Any:
+    from tfjax.kernels.contract.running import run
+
+    report = run(say=lambda line: print(line, file=sys.stderr), seconds=seconds)
+    for line in report.lines():
+        print(line[:400], flush=True)
+    return report.as_json()
+
+
+def _kernels() -> Any:
+    from benchmarks.device_kernels import measure_kernels
+
+    return measure_kernels()
+
+
+def _window(layers: int) -> Any:
+    from benchmarks.device_window import measure_windows
+
+    return measure_windows(layers)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""Products of published shapes by CUPTI, beside the time that memory needs and XLA's product in the same run.
+
+The weights of several layers are used in turn, so that they come from memory and not from the cache.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tfjax.kernels.gpu.layer_matmul import layer_matmul
+from tfjax.kernels.gpu.plans import Form, Plan, plan_of, split_of
+from tfjax.kernels.gpu.sum_norm import sum_norm
+
+BYTES_PER_SECOND = 4.3e12
+"""What a copy on an H200 reaches."""
+
+SHAPES = ((8192, 28672, 2), (4096, 28672, 2), (14336, 4096, 4), (4096, 6144, 8), (4096, 4096, 8))
+"""Inner size, columns, and how many layers stand in the stack."""
+
+ROWS = (16, 64)
+
+
+def measured(function: Callable[..., Any], *arguments: Any) -> list[tuple[str, float]]:
+    """Names and microseconds of the device kernels of one call."""
+    from jax.experimental.mosaic.gpu import profiler
+
+    _, kernels = profiler.measure(function, aggregate=False)(*arguments)
+    return [(name, 1000 * milliseconds) for name, milliseconds in kernels or []]
+
+
+def measure_kernels() -> list[dict[str, Any]]:
+    """Prints a line per shape and row count."""
+    print(
+        f"{'inner x columns':>15} {'rows':>4} {'floor':>7} {'ours':>7} {'of floor':>8} {'XLA':>7}  tiles (others), us"
+    )
+    found = []
+    for inner, columns, layers in SHAPES:
+        weight = _random(1, (layers, columns, inner))
+        singles = [weight[layer] for layer in range(layers)]
+        for rows in ROWS:
+            x = _random(2, (rows, inner))
+            row: dict[str, Any] = {"inner": inner, "columns": columns, "rows": rows, "split": split_of(inner, columns)}
+            row["floor_us"] = 2 * inner * columns / BYTES_PER_SECOND * 1e6
+            row["xla_us"] = _attempt(lambda: _xla(x, singles))  # noqa: B023 - called at once
+            times = {}
+            for plan in _plans(inner, columns, rows):
+                label = f"{plan.form} {plan.columns}x{plan.inner} {plan.stages}"
+                times[label] = _attempt(lambda: _ours(x, weight, plan))  # noqa: B023 - called at once
+            row["plans_us"] = times
+            tuned = next(iter(times))
+            ours = times[tuned]
+            others = ", ".join(f"{name} {_us(value)}" for name, value in times.items() if name != tuned)
+            ratio = f"{ours / row['floor_us']:8.2f}" if isinstance(ours, float) else "       -"
+            print(
+                f"{inner:>7}x{columns:<7} {rows:>4} {row['floor_us']:7.1f} {_us(ours):>7} {ratio} "
+                f"{_us(row['xla_us']):>7}  {tuned} ({others})",
+                flush=True,
+            )
+            found.append(row)
+    found.extend(_norms())
+    return found
+
+
+def _us(value: Any) -> str:
+    return f"{value:.1f}" if isinstance(value, float) else str(value)[:60]
+
+
+def _attempt(work: Callable[[], float]) -> float | str:
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - one form that fails does not stop the table
+        return f"{type(error).__name__}: {error}"[:200]
+
+
+def _random(seed: int, shape: tuple[int, ...]) -> jax.Array:
+    return jax.jit(lambda key: jax.random.normal(key, shape, jnp.bfloat16) * 0.02)(jax.random.key(seed))
+
+
+def _plans(inner: int, columns: int, rows: int) -> list[Plan]:
+    """The tuned tiles first, then some others."""
+    others = [
+        Plan(Form.WEIGHTS, rows, 128, 64, 6),
+        Plan(Form.WEIGHTS, rows, 64, 128, 6),
+        Plan(Form.MMA, rows, 64, 64, 6),
+    ]
+    if columns >= 28672:
+        others[1] = Plan(Form.WEIGHTS, rows, 256, 64, 4)
+    if rows == 64:
+        others.append(Plan(Form.ROWS, rows, 128, 64, 5))
+    return list(dict.fromkeys([plan_of(inner, columns, rows), *others]))
+
+
+def _ours(x: jax.Array, weight: jax.Array, plan: Plan) -> float:
+    split = split_of(weight.shape[2], weight.shape[1])
+
+    def all_layers(x: jax.Array, weight: jax.Array) -> jax.Array:
+        def one(total: jax.Array, layer: jax.Array) -> tuple[jax.Array, None]:
+            parts = layer_matmul(x, weight, layer, jnp.int32(len(x)), split=split, plan=plan)
+            return total + parts[0, 0, 0], None
+
+        return jax.lax.scan(one, jnp.float32(0), jnp.tile(jnp.arange(len(weight), dtype=jnp.int32), 3))[0]
+
+    kernels = [us for name, us in measured(jax.jit(all_layers), x, weight) if "matmul" in name]
+    return statistics.median(kernels)
+
+
+def _xla(x: jax.Array, weights: Sequence[jax.Array]) -> float:
+    """All kernels of XLA's product of separate weights, its own split sum included, a layer."""
+
+    def all_layers(x: jax.Array, weights: Sequence[jax.Array]) -> list[jax.Array]:
+        form = (((1,), (1,)), ((), ()))
+        return [jax.lax.dot_general(x, w, form, preferred_element_type=jnp.float32) for w in weights]
+
+    times = [sum(us for _, us in measured(jax.jit(all_layers), x, weights)) for _ in range(3)]
+    return min(times) / len(weights)
+
+
+def _norms() -> list[dict[str, Any]]:
+    found = []
+    for rows in ROWS:
+        parts, x = _random(3, (4, rows, 4096)).astype(jnp.float32), _random(4, (rows, 4096))
+        weight = _random(5, (2, 4096))
+        function = jax.jit(
+            lambda parts, x, weight: sum_norm(parts, x, weight, jnp.int32(1), jnp.int32(len(x)), eps=1e-5)
+        )
+        us = _attempt(lambda: _named(function, "sum_norm", parts, x, weight))  # noqa: B023 - called at once
+        print(f"sum of 4 parts + residual + norm, 4096, {rows} rows: {_us(us)} us", flush=True)
+        found.append({"kernel": "sum_norm 4096 x 4", "rows": rows, "us": us})
+    return found
+
+
+def _named(function: Callable[..., Any], name: str, *arguments: Any) -> float:
+    times = [us for _ in range(5) for kernel, us in measured(function, *arguments) if name in kernel]
+    return statistics.median(times)
