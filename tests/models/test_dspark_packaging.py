@@ -92,3 +92,8 @@ def test_what_is_no_dspark_drafter(config: dict[str, Any], words: str) -> None:
 
 def test_a_key_that_is_stated_twice_alike_is_fine() -> None:
     assert unpack(LIQUID_2_6B | {"mask_token_id": 125017}).fields["mask_token_id"] == 125017
+
+
+def test_null_states_nothing() -> None:
+    assert unpack(LIQUID_2_6B | {"mask_token_id": None}).fields["mask_token_id"] == 125017
+    assert "markov_rank" not in unpack(LIQUID_2_6B | {"markov_rank": None}).fields
