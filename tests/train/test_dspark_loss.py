@@ -94,8 +94,15 @@ def test_half_the_distance_is_what_does_not_overlap() -> None:
     random = np.random.default_rng(0)
     wide, logits = random.normal(0, 1, (1, 1, 64)), random.normal(0, 1, (1, 1, len(REDUCED)))
     p, q = softmax(wide[0, 0]), softmax(logits[0, 0])
+    zeros = jnp.zeros((1, 1), int)
     terms = dspark_loss._terms(
-        jnp.asarray(logits), jnp.zeros((1, 1)), jnp.asarray(wide), jnp.zeros((1, 1), int), MODELS, OBJECTIVE
+        jnp.asarray(logits),
+        jnp.zeros((1, 1)),
+        jnp.log(jnp.asarray(p[list(REDUCED)]))[None, None],
+        dspark_loss.Judged(jnp.zeros((1, 1)), zeros),
+        zeros,
+        MODELS,
+        OBJECTIVE,
     )
     assert 1 - float(terms.distance[0, 0]) / 2 == pytest.approx(np.minimum(p[list(REDUCED)], q).sum(), abs=1e-5)
 

@@ -16,7 +16,14 @@ from tfjax.kernels.noise import gumbel
 from tfjax.models.dspark_config import DSparkConfig
 from tfjax.train.dense_target import TargetShape
 from tfjax.train.dspark_blocks import can_anchor, lay_out, take_states
-from tfjax.train.dspark_dense import Params, block_states, embed_previous, markov_features, raw_confidence
+from tfjax.train.dspark_dense import (
+    Params,
+    block_states,
+    embed_previous,
+    lowered,
+    markov_features,
+    raw_confidence,
+)
 from tfjax.train.dspark_loss import Models, draft_logits, run_target
 from tfjax.train.small_data import PAD, Packed
 
@@ -113,7 +120,7 @@ def _land(
     target: TargetShape,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     read = run_target(target, models.target, batch, config.taps)
-    low: Params = jax.tree.map(lambda leaf: leaf.astype(read.features.dtype), params)
+    low = lowered(params, read.features.dtype)
     rows, length = batch.token.shape
 
     def chunk(first: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -131,7 +138,7 @@ def _land(
 
         inputs = (h, features, take_states(read.states, blocks), blocks.label, blocks.position, temperature, number)
         right = jax.lax.map(of_row, inputs) & blocks.live
-        raw = raw_confidence(params["confidence"], h, e)
+        raw = raw_confidence(low["confidence"], h, e)
         return jnp.sum(jnp.cumprod(right, -1), -1), jnp.sum(blocks.live, -1), raw
 
     found = jax.lax.map(chunk, jnp.arange(0, length, ANCHORS_AT_ONCE))

@@ -57,9 +57,7 @@ def lay_out(batch: Packed, anchor: jax.Array, depth: int, mask_token: int) -> Bl
     at = jnp.minimum(source, length - 1)
     after = jnp.minimum(source + 1, length - 1)
     own = _take(batch.segment, anchor)
-    follows = (
-        (source + 1 < length) & (_take(batch.segment, after) == own[..., None]) & (_take(batch.kind, after) == REPLY)
-    )
+    follows = (source + 1 < length) & (_take(batch.segment, after) == own[..., None])
     live = jnp.cumprod(follows & _take(can_anchor(batch), anchor)[..., None], -1).astype(bool)
     first = jnp.arange(depth) == 0
     return Blocks(

@@ -21,6 +21,12 @@ type Params = dict[str, Any]
 """fc, hidden_norm, norm, layers (each tensor stacked over the layers), markov and confidence (each a dict)."""
 
 
+def lowered(params: Params, dtype: Any) -> Params:
+    """The parameters in the dtype of the products; the confidence head stays in float32, as it is served."""
+    low: Params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+    return low | {"confidence": params["confidence"]}
+
+
 def block_states(
     params: Params,
     embedding: jax.Array,

@@ -11,7 +11,14 @@ import jax.numpy as jnp
 from tfjax.models.dspark_config import DSparkConfig
 from tfjax.train.dense_target import TargetShape, TargetWeights
 from tfjax.train.dspark_blocks import Blocks, lay_out, take_states
-from tfjax.train.dspark_dense import Params, block_states, embed_previous, markov_features, raw_confidence
+from tfjax.train.dspark_dense import (
+    Params,
+    block_states,
+    embed_previous,
+    lowered,
+    markov_features,
+    raw_confidence,
+)
 from tfjax.train.small_data import Packed
 from tfjax.train.small_dense import places, rms_norm
 
@@ -92,6 +99,18 @@ class Metrics(NamedTuple):
     kept: jax.Array
 
 
+class Judged(NamedTuple):
+    """What the target's whole vocabulary says of drafts. Shapes: [..., N, K].
+
+    Attributes:
+        total: logarithm of the summed exponentials of its logits.
+        likeliest: its likeliest token.
+    """
+
+    total: jax.Array
+    likeliest: jax.Array
+
+
 class Read(NamedTuple):
     """What the target makes of rows: its final-normed states [B, T, D] and features [B, T, taps * D]."""
 
@@ -119,7 +138,7 @@ def loss(
     """Mean over the drafts of all blocks, later places weighing less. Shape: anchor int32 [B, N]."""
     read = run_target(target, models.target, batch, config.taps)
     blocks = lay_out(batch, anchor, config.block, config.mask_token)
-    low: Params = jax.tree.map(lambda leaf: leaf.astype(read.features.dtype), params)
+    low = lowered(params, read.features.dtype)
     h = block_states(low, models.target.embedding, read.features, batch.position, blocks, config)
     terms = block_terms(low, models, h, take_states(read.states, blocks), blocks, config, objective)
     weight = blocks.live * jnp.exp(-jnp.arange(config.block) / objective.decay)
@@ -153,17 +172,24 @@ def block_terms(
     e = embed_previous(low["markov"], models.previous_of, blocks.previous)
     features = markov_features(low["markov"], config.markov, e, h)
 
+    def judged(state: jax.Array) -> Judged:
+        wide = _wide_product(state, models.target.head)
+        return Judged(jax.nn.logsumexp(wide, -1), jnp.argmax(wide, -1))
+
     @jax.checkpoint
     def of_row(row: tuple[jax.Array, ...]) -> Terms:
-        h, e, features, state, label = row
+        h, e, features, state, label, *sure = row
         logits = draft_logits(low, models, h, features)
         raw = raw_confidence(low["confidence"], h, e)
-        wide = _wide_product(state, models.target.head)
-        return _terms(logits, raw, wide, label, models, objective)
+        log_p = _wide_product(state, models.head_rows) - sure[0][..., None]
+        return _terms(logits, raw, log_p, Judged(*sure), label, models, objective)
 
-    rows_at_once = MOST_LOGITS // (blocks.label[0].size * len(models.target.head))
-    inputs = (h, e, features, states, blocks.label)
-    found: Terms = jax.lax.map(of_row, inputs, batch_size=min(len(h), max(1, rows_at_once)))
+    def rows_at_once(vocab: int) -> int:
+        return min(len(h), max(1, MOST_LOGITS // (blocks.label[0].size * vocab)))
+
+    sure: Judged = jax.lax.map(judged, states, batch_size=rows_at_once(len(models.target.head)))
+    inputs = (h, e, features, states, blocks.label, *jax.lax.stop_gradient(sure))
+    found: Terms = jax.lax.map(of_row, inputs, batch_size=rows_at_once(len(models.ids)))
     return found
 
 
@@ -178,18 +204,23 @@ def _wide_product(x: jax.Array, weight: jax.Array) -> jax.Array:
 
 
 def _terms(
-    logits: jax.Array, raw: jax.Array, wide: jax.Array, label: jax.Array, models: Models, objective: Objective
+    logits: jax.Array,
+    raw: jax.Array,
+    log_p: jax.Array,
+    sure: Judged,
+    label: jax.Array,
+    models: Models,
+    objective: Objective,
 ) -> Terms:
-    """Shapes: logits [N, K, C], raw [N, K], wide [N, K, V] (the target's), label int32 [N, K]."""
+    """Shapes: logits [N, K, C], raw [N, K], log_p [N, K, C] (the target's), label int32 [N, K]."""
     log_q = jax.nn.log_softmax(logits)
-    log_p = jnp.take(wide, models.ids, -1) - jax.nn.logsumexp(wide, -1, keepdims=True)
     q, p = jnp.exp(log_q), jnp.exp(log_p)
     # What the target gives to tokens that cannot be drafted is at a distance, too.
     distance = jnp.sum(jnp.abs(q - p), -1) + jnp.maximum(1 - jnp.sum(p, -1), 0)
     divergence = jnp.sum(p * (log_p - log_q), -1)
     row = models.draft_of[label]
     cross = -jnp.take_along_axis(log_q, jnp.maximum(row, 0)[..., None], -1)[..., 0] * (row >= 0)
-    agrees = models.ids[jnp.argmax(logits, -1)] == jnp.argmax(wide, -1)
+    agrees = models.ids[jnp.argmax(logits, -1)] == sure.likeliest
     lands = agrees.astype(jnp.float32) if objective.greedy_confidence else 1 - distance / 2
     lands = jax.lax.stop_gradient(jnp.clip(lands, 0, 1))
     confidence = jax.nn.softplus(raw) - lands * raw
