@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.engine.drafters.pair import drafting
+from tests.engine.drafters.spark_pair import drafting_spark, random_spark
 from tests.models.tiny import TINY, random_llama
 from tfjax.config import ServeConfig
 from tfjax.engine import fitting
@@ -49,6 +50,22 @@ def test_a_drafters_weights_cache_and_tables_are_planned_too(monkeypatch: pytest
     shared = replace(small, shared=tuple(fitting_leaves(small.loaded)[:1]))
     plan = fit_memory(model(), asked=None, lanes=3, drafter=shared)
     assert plan.weight_bytes == alone.weight_bytes + small.loaded.weight_bytes - shared.shared[0].nbytes
+
+
+def test_a_drafter_that_reads_the_targets_layers_has_no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_budget(monkeypatch, 10**9)
+    planned: list[int] = []
+
+    def plan_memory(*, bytes_per_lane: int, **sizes: Any) -> Any:
+        planned.append(bytes_per_lane)
+
+    monkeypatch.setattr(fitting, "plan_memory", plan_memory)
+    spark = drafting_spark(random_spark(random_llama(TINY, np.float32)))
+    for drafter in (None, spark, drafting(model(SMALL))):
+        fit_memory(model(), asked=None, lanes=3, drafter=drafter)
+    alone, beside_blocks, beside_small = planned
+    assert alone == beside_blocks
+    assert beside_small == 2 * alone
 
 
 def fitting_leaves(loaded: LoadedModel) -> list[Any]:

@@ -13,7 +13,7 @@ from tfjax.engine.api import Sampling
 from tfjax.engine.buckets import row_invariant_plan
 from tfjax.engine.lane_tables import bytes_per_lane
 from tfjax.engine.memory import MemoryPlan
-from tfjax.engine.rows_buffer import RowsBuffer
+from tfjax.engine.rows_buffer import RowsBuffer, Run
 from tfjax.engine.step import Bucket, Stepped
 from tfjax.engine.target import TargetBackend, WindowMismatch, empty_state
 from tfjax.kernels.draw import TOP_LOGPROBS, Drawn
@@ -245,3 +245,21 @@ def test_sizes_of_the_state() -> None:
     assert {leaf.shape[0] for layer in state.cache for leaf in layer} == {MEMORY.pages + 1}
     assert sum(table.nbytes for table in state.tables) == lanes * bytes_per_lane(TINY.vocab, 256)
     assert (np.asarray(state.tables.stops) == TINY.vocab).all()
+
+
+def test_a_listener_is_told_every_forwards_features_and_rows() -> None:
+    target, told = Target(), []
+    stream, other = target.stream(0), target.stream(1)
+    target.backend.listener = lambda features, buffer: told.append((features, list(buffer.runs)))
+    target.backend.prefill_step(stream, 0, 3)
+    assert told == [], "a step without taps has none"
+    target.step.features = "rows"
+    target.backend.prefill_step(stream, 3, 5)
+    windows = [Window(stream, 5, 1, (2, 3)), Window(other, 5, 1)]
+    target.backend.verify(windows)
+    assert told == [("rows", [Run(0, 3, 2)]), ("rows", [Run(0, 5, 3), Run(1, 5, 1)])]
+    assert list(target.backend.pages.held(1)) == [4, 5]
+    target.step.orders.append(RuntimeError("out of memory"))
+    with pytest.raises(RuntimeError):
+        target.backend.verify(windows)
+    assert len(told) == 2, "a forward that was not queued has none"

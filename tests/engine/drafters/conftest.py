@@ -7,6 +7,7 @@ import pytest
 
 from tests.engine.drafters.pair import drafting, loaded, memory_of, started_drafter, started_target
 from tests.engine.drafters.spark_pair import (
+    TARGET,
     all_knowing_spark,
     forgetful_llama,
     random_spark,
@@ -14,7 +15,7 @@ from tests.engine.drafters.spark_pair import (
     tapped_target,
 )
 from tests.engine.drafters.spark_stage import MEMORY, Stage
-from tests.models.tiny import TINY, random_llama
+from tests.models.tiny import random_llama
 from tfjax.engine.drafters.small_model import SmallModel
 from tfjax.engine.target import TargetBackend
 
@@ -32,7 +33,7 @@ def perfect() -> SmallModel:
 
 @pytest.fixture(scope="session")
 def random_stage() -> Stage:
-    model = random_llama(TINY, np.float32)
+    model = random_llama(TARGET, np.float32)
     target, spark = tapped_target(model, MEMORY), random_spark(model)
     return Stage(model, target, spark, started_spark(spark, target))
 

@@ -31,6 +31,9 @@ from tfjax.models.dspark import FAMILY, DSpark
 from tfjax.models.llama import FAMILY as LLAMA
 from tfjax.models.llama import Llama, LlamaConfig
 
+TARGET = replace(TINY, tied=False)
+"""With a tied head a token mostly says itself again, and every draft lands."""
+
 ALL = tuple(range(TINY.vocab))
 SHAPE = Shape(layers=1, ids=ALL, rank=TINY.hidden, interleaved=True, temperatures=(1.0, 1.2, 1.4, 1.6, 1.8))
 BLOCK = SHAPE.block
@@ -76,7 +79,7 @@ def random_spark(target: Llama, shape: Shape = SHAPE) -> Spark:
     return Spark(made.module, oracle, shape)
 
 
-def forgetful_llama(config: LlamaConfig = TINY) -> Llama:
+def forgetful_llama(config: LlamaConfig = TARGET) -> Llama:
     """Its next token depends on the token before alone: layers add nothing to the embedding."""
     model = random_llama(config, np.float32)
     for layer in model.layers:

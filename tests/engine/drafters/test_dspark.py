@@ -42,6 +42,8 @@ def test_what_the_target_says_next_lands(perfect_stage: Stage, lanes: Sequence[i
     for turn in range(5):
         pair.round(streams, [(3 * turn + 2 * lane) % BLOCK + 1 for lane in lanes])
     assert pair.all_landed
+    said = [set(stream.context[len(stream.request.prompt) :]) for stream in streams]
+    assert all(len(tokens) > (4 if rules else 1) for tokens in said), "no draft lands by repetition"
     pair.end(streams)
 
 

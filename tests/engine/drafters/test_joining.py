@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tests.engine.drafters.pair import another, drafting, loaded
+from tests.engine.drafters.spark_pair import BLOCK, drafting_spark
+from tests.engine.drafters.spark_stage import Stage
 from tfjax.config import ServeConfig
 from tfjax.engine.drafters import joining
 from tfjax.engine.drafters.choosing import Choice
@@ -100,3 +102,31 @@ def test_a_table_offers_beside_copies() -> None:
 def describe_drafters_of(table: Table) -> Any:
     backend: Any = None
     return describe_drafters(backend, Choice(None, "why", table), ServeConfig())["drafters"]
+
+
+def test_a_drafter_of_blocks_is_started_with_its_own_depth(
+    random_stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def start(model: Any, target: Any, depth: int, progress: Any, *, timings: Path, key: Any) -> Any:
+        asked.append((target, depth, timings.name, key))
+        return random_stage.drafter
+
+    monkeypatch.setattr(joining, "start_dspark", start)
+    model = drafting_spark(random_stage.spark)
+    for config in (ServeConfig(), ServeConfig(drafter_depth=2)):
+        backend, choice = added(config, random_stage.target, Choice(model))
+        assert isinstance(backend, Drafted)
+    assert asked == [(random_stage.target, depth, "timings", ["key"]) for depth in (BLOCK, 2)]
+    said = describe_drafters(backend, choice, ServeConfig(drafter_policy="always"))
+    assert said["drafters"] == ["copy", "dspark"]
+    drafter = said["drafter"]
+    assert (drafter["block"], drafter["taps"], drafter["qk_norm"]) == (BLOCK, [0, 1], "before_rope")
+    assert said["drafter_policy"] == {"policy": "always", "stands_aside": None}
+
+
+def test_capabilities_say_why_one_stands_aside(target: TargetBackend) -> None:
+    said = describe_drafters(target, Choice(None, "on Metal: why", aside="on Metal: why"), ServeConfig())
+    assert said["drafter"] == {"name": None, "reason": "on Metal: why"}
+    assert said["drafter_policy"] == {"policy": "auto", "stands_aside": "on Metal: why"}

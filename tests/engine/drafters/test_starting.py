@@ -4,12 +4,17 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.engine.drafters.pair import PLAN, drafting, loaded, memory_of
+from tests.engine.drafters.spark_pair import BLOCK, drafting_spark
+from tests.engine.drafters.spark_stage import Stage
 from tfjax.engine.buckets import single_bucket_plan
+from tfjax.engine.compiles import compiles
 from tfjax.engine.drafters import starting
-from tfjax.engine.drafters.starting import start_drafter
+from tfjax.engine.drafters.hold_times import time_holds
+from tfjax.engine.drafters.starting import start_drafter, start_dspark
 
 
 @pytest.mark.parametrize("plan", [PLAN, single_bucket_plan()], ids=lambda plan: plan.arithmetic)
@@ -46,3 +51,38 @@ def test_times_are_kept_apart_by_model(tmp_path: Path, monkeypatch: pytest.Monke
             start_drafter(model, memory_of(), PLAN, depth, lambda *_: None, timings=tmp_path, key=["here"])
     assert len(set(map(tuple, keys))) == 4
     assert all(key[0] == "here" for key in keys)
+
+
+@pytest.mark.parametrize(("depth", "drafts"), [(2, 2), (9, BLOCK)])
+def test_a_drafter_of_blocks(
+    random_stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int, drafts: int
+) -> None:
+    """It makes no more drafts than its block has, listens to the target, and is timed under its plan."""
+    grid, keys = {1: {1: 1.0}}, []
+    monkeypatch.setattr(starting, "time_holds", lambda drafter, directory, key: (keys.append(key), (grid, True))[1])
+    phases: list[str] = []
+    compiled: list[Any] = []
+    for name in ("compile_holding", "compile_absorbing"):
+        monkeypatch.setattr(starting.BlockStep, name, lambda step, *arguments: compiled.append(arguments))
+    drafter = start_dspark(
+        drafting_spark(random_stage.spark), random_stage.target, depth, lambda phase, _: phases.append(phase),
+        timings=tmp_path, key=["here"],
+    )  # fmt: skip
+    assert drafter.depth == drafts
+    assert {bucket.slots for bucket in drafter.plan.holds} == {min(2, drafts), min(4, drafts), drafts}
+    assert [one[0] for one in compiled if len(one) == 4] == list(drafter.plan.holds)
+    features = [one[1] for one in compiled if len(one) == 3]
+    assert [(one.shape, one.dtype) for one in features] == [((rows, 64), np.float32) for rows in (4, 32, 64)]
+    assert random_stage.target.listener == drafter.listen
+    assert drafter.hold_ms == grid
+    assert keys[0][:2] == ["here", str(drafter.plan)]
+    assert {"compiling the drafter", "timing the drafter"} == set(phases)
+
+
+def test_timing_blocks_really_drafts(stage: Stage, tmp_path: Path) -> None:
+    drafter = stage.drafter
+    before = compiles()
+    grid, _ = time_holds(drafter, tmp_path, [])
+    assert compiles() == before
+    assert {streams: set(row) for streams, row in grid.items()} == {count: {1, 2, 3, BLOCK} for count in (1, 2, 4)}
+    assert all(ms > 0 for row in grid.values() for ms in row.values())
