@@ -24,6 +24,7 @@ COMMANDS = {
     "table": "count frequent continuations in replies: a drafter without a model",
     "small": "train a small model on replies: a drafter that runs on the device",
     "dspark": "train a DSpark drafter on replies: it reads the target's states and drafts a block at once",
+    "continuations": "a small target goes on from its corpus: replies to learn from, thousands at once",
     "target": "train a small LFM2-MoE language model from nothing on this machine's Python sources",
 }
 
@@ -45,6 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return train_target(words[1:])
     if words[:1] == ["replies"]:
         return _run("replies", replies_parser(), words[1:], _replies)
+    if words[:1] == ["continuations"]:
+        from tfjax.train.continuations import main as train_continuations
+
+        return train_continuations(words[1:])
     if words[:1] == ["table"]:
         return _run("table", table_parser(), words[1:], _table)
     parser = _parser()

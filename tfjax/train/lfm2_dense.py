@@ -88,20 +88,25 @@ def forward(
 def run_layers(x: jax.Array, layers: Sequence[Layer], shape: Lfm2Shape, at: Places) -> Run:
     """All layers in turn. Shape: x [B, T, D], the tokens' embeddings."""
     frequency = jnp.asarray(shape.rope.inverse_frequency(shape.head_dim))
-    after, loads = [], []
+    after: list[jax.Array] = []
+    loads: list[jax.Array] = []
     for layer in layers:
         h = rms_norm(x, layer["operator_norm"], shape.norm_eps)
         x = x + (_attention(h, layer, shape, at, frequency) if "q" in layer else _short_conv(h, layer, at.position))
         h = rms_norm(x, layer["ffn_norm"], shape.norm_eps)
-        if "gate" in layer:
-            assert shape.routing is not None
-            y, load = experts(h, layer, shape.routing)
-            loads.append(load)
-        else:
-            y = product(_gated(h, layer["w1"], layer["w3"]), layer["w2"])
+        y, load = feed_forward(h, layer, shape)
         x = x + y
         after.append(x)
+        loads += [] if load is None else [load]
     return Run(x, after, loads)
+
+
+def feed_forward(x: jax.Array, layer: Layer, shape: Lfm2Shape) -> tuple[jax.Array, jax.Array | None]:
+    """Of a layer, and its experts' load where it has experts. Shapes: x [B, T, D] -> [B, T, D], float32 [E]."""
+    if "gate" not in layer:
+        return product(_gated(x, layer["w1"], layer["w3"]), layer["w2"]), None
+    assert shape.routing is not None
+    return experts(x, layer, shape.routing)
 
 
 def experts(x: jax.Array, layer: Layer, routing: Routing) -> tuple[jax.Array, jax.Array]:

@@ -15,6 +15,8 @@ from tfjax.checkpoints.cache import write_atomically
 
 RECIPE = "recipe.json"
 HUMAN_EVAL = "HumanEval"
+HELD_OUT = "held-out"
+"""First word of a recipe's prompts that were made of text which only measures."""
 TENSORS = ("tokens", "offsets", "reply_starts", "index", "kind", "temperature")
 
 
@@ -73,10 +75,11 @@ def check_learnable(directory: Path, recipe: Mapping[str, Any], instead: str) ->
     Raises:
         UnusableReplies: naming the directory and that flag.
     """
-    if answers_problems(recipe):
+    kind = str(recipe.get("prompts")).partition(" ")[0]
+    if kind in (HUMAN_EVAL, HELD_OUT):
+        what = HUMAN_EVAL if kind == HUMAN_EVAL else "held-out text"
         raise UnusableReplies(
-            f"{directory} holds the replies to {HUMAN_EVAL}, which measure drafters and train none; "
-            f"give them as {instead}"
+            f"{directory} holds the replies to {what}, which measure drafters and train none; give them as {instead}"
         )
 
 
