@@ -34,6 +34,8 @@ MOE, DENSE = "Lfm2MoeForCausalLM", "Lfm2ForCausalLM"
         ("confidence_head.proj.bias", (1,), Role.PLAIN),
         ("d2t", (64,), Role.PLAIN),
         ("codebook", (128, 64), Role.PLAIN),
+        ("layers.0.mix.weight", (64,), Role.PLAIN),
+        ("layers.0.mix.weight", (2, 64, 64), Role.PLAIN),
         ("hidden_norm.weight", (64,), Role.PLAIN),
     ],
 )
