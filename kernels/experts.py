@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from tfjax.kernels.matmul import rows_matmul
+from tfjax.kernels.reduce import in_turn
 
 LEAST_TILE, MOST_TILE = 4, 64
 """Rows that an expert takes at a time where rows are grouped by expert. One of fewer rows would be another product."""
@@ -36,10 +37,7 @@ def experts_mlp(x: jax.Array, chosen: jax.Array, weight: jax.Array, experts: Exp
 
 def in_order_of_rank(outputs: jax.Array, weight: jax.Array) -> jax.Array:
     """Weighted sum over the second axis, first to last. Shapes: outputs [R, k, D], weight [R, k] -> [R, D]."""
-    total = outputs[:, 0] * weight[:, :1]
-    for rank in range(1, weight.shape[1]):
-        total = total + outputs[:, rank] * weight[:, rank : rank + 1]
-    return total
+    return in_turn([outputs[:, rank] * weight[:, rank : rank + 1] for rank in range(weight.shape[1])])
 
 
 def all_experts(x: jax.Array, chosen: jax.Array, experts: Experts) -> jax.Array:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
@@ -21,6 +25,15 @@ def tree_sum(x: jax.Array) -> jax.Array:
         width //= 2
         x = x[..., :width] + x[..., width:]
     return x
+
+
+def in_turn(products: Sequence[jax.Array]) -> jax.Array:
+    """Sum of arrays of one shape, first to last, each rounded before it is added.
+
+    XLA on CPU would join a product and the addition of it to one rounding for some row counts.
+    """
+    rounded: Sequence[jax.Array] = jax.lax.optimization_barrier(list(products))
+    return functools.reduce(operator.add, rounded)
 
 
 def first_largest(x: jax.Array) -> jax.Array:

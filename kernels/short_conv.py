@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from tfjax.kernels.paged_attention import PAGE_ROWS
+from tfjax.kernels.reduce import in_turn
 
 RING = 2 * PAGE_ROWS
 """Places of a lane's ring. C - 1 inputs before a window and the window's own must not share a place."""
@@ -43,10 +44,9 @@ def short_conv(
     kept = [_kept(distance, state, place, page_table) for distance in range(1, taps)]
     # Reading first, so that the state can be written in place.
     u, kept = jax.lax.optimization_barrier((u, kept))
-    total = jnp.zeros(x.shape, jnp.float32)
-    for distance in range(taps - 1, -1, -1):
-        row = u if distance == 0 else _earlier(u, kept[distance - 1], distance, place)
-        total = total + row.astype(jnp.float32) * weight[:, taps - 1 - distance].astype(jnp.float32)
+    inputs = [_earlier(u, kept[distance - 1], distance, place) for distance in range(taps - 1, 0, -1)]
+    products = [row.astype(jnp.float32) * weight[:, tap].astype(jnp.float32) for tap, row in enumerate([*inputs, u])]
+    total = in_turn(products)
     if bias is not None:
         total = total + bias.astype(jnp.float32)
     y = (after.astype(jnp.float32) * total).astype(x.dtype)

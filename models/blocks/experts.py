@@ -10,6 +10,7 @@ from flax import nnx
 
 from tfjax.kernels.experts import Experts, experts_mlp
 from tfjax.kernels.matmul import rows_matmul
+from tfjax.kernels.reduce import in_turn
 
 NORM_EPS = 1e-6
 """Added to the sum that weights are divided by."""
@@ -55,9 +56,7 @@ class Router(nnx.Module):
         _, chosen = jax.lax.top_k(score if self.bias is None else score + self.bias[...], c.picked)
         weight = jnp.take_along_axis(score, chosen, 1)
         if c.normalised:
-            total = weight[:, :1]
-            for rank in range(1, c.picked):
-                total = total + weight[:, rank : rank + 1]
+            total = in_turn([weight[:, rank : rank + 1] for rank in range(c.picked)])
             weight = weight / (total + NORM_EPS)
         return chosen, weight * c.scale
 

@@ -53,3 +53,16 @@ def test_equal_shapes_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     one = len(calls)
     find_least_rows([WEIGHTS[0], WEIGHTS[0].astype(jnp.bfloat16)])
     assert len(calls) == 3 * one
+
+
+def test_the_matrices_of_a_stack_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(least_rows, "_product", few_rows_differ(3))
+    found = find_least_rows([jnp.stack([WEIGHTS[1]] * 3)])
+    assert found.rows == 4
+    assert "[16, 24]" in found.reason
+
+
+def test_what_is_too_small_for_a_product_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The taps of a convolution are a matrix, but no product's."""
+    monkeypatch.setattr(least_rows, "_product", few_rows_differ(100, size=3))
+    assert find_least_rows([jnp.ones((24, 3)), jnp.ones((24, 1, 3))]).rows == 2

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.row_invariance import FEW, assert_row_invariant, bits, rows_of_normals, spread
-from tfjax.kernels.reduce import first_largest, tree_sum
+from tfjax.kernels.reduce import first_largest, in_turn, tree_sum
 
 summed = jax.jit(tree_sum)
 
@@ -66,3 +66,17 @@ def test_the_first_largest_of_odd_rows() -> None:
     found = jax.jit(first_largest)(x)
     assert found.tolist() == [0, 3, 2, 1, 1]
     assert found.dtype == jnp.int32
+
+
+@pytest.mark.parametrize("terms", [1, 3, 8])
+def test_products_summed_in_turn(terms: int) -> None:
+    """Each is rounded before it is added, which numpy does too."""
+    parts = [rows_of_normals(seed, 40, 24) for seed in range(terms)]
+    factors = np.random.default_rng(9).normal(size=terms).astype(np.float32)
+    run = jax.jit(lambda *parts: in_turn([part * factor for part, factor in zip(parts, factors, strict=True)]))
+    wanted = parts[0] * factors[0]
+    for part, factor in zip(parts[1:], factors[1:], strict=True):
+        wanted = wanted + part * factor
+    for rows in (1, 2, 3, 17, 40):
+        found = np.asarray(run(*(part[:rows] for part in parts)))
+        assert np.array_equal(bits(found), bits(wanted[:rows]))

@@ -13,6 +13,9 @@ from tfjax.kernels.matmul import rows_matmul
 CANDIDATES = (2, 4)
 """Processors with matrix units multiply two bfloat16 rows by another algorithm than three or more."""
 
+LEAST_SIZE = 8
+"""Inputs and outputs of the smallest product (see rows_matmul)."""
+
 COMPARED = (8, 33, 128)
 """Row counts whose first rows must equal those of a candidate."""
 
@@ -31,8 +34,13 @@ class Finding:
 
 
 def find_least_rows(weights: Iterable[jax.Array]) -> Finding:
-    """Try every distinct weight shape. Shapes: matrices [out, in]; others are passed over."""
-    matrices = list({(w.shape, str(w.dtype)): w for w in weights if w.ndim == 2}.values())
+    """Try every distinct weight shape.
+
+    Shapes: matrices [out, in], and stacks [n, out, in] of which the first is tried; others are passed over, and so is
+    what has too few inputs or outputs to be a product's.
+    """
+    products = [w for w in weights if w.ndim in (2, 3) and min(w.shape[-2:]) >= LEAST_SIZE]
+    matrices = list({(w.shape[-2:], str(w.dtype)): w if w.ndim == 2 else w[0] for w in products}.values())
     reason = ""
     for candidate in CANDIDATES:
         difference = next(filter(None, (_difference(weight, candidate) for weight in matrices)), None)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfjax.engine.buckets import Plan
+from tfjax.engine.cached_rows import rows_by_position
 from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
 from tfjax.engine.step import Bucket, State, Step
@@ -61,6 +62,7 @@ class _Prober:
         self.tokens = (spread % vocab).astype(np.int32).reshape(2, self.end)
         self.logits: dict[int, NDArray[np.float32]] = {}
         self.rows: dict[int, int] = {}
+        self.lane = 0
 
     def page_table(self, lane: int) -> jax.Array:
         """The probed lane's pages are 1.., a neighbour's lie behind them."""
@@ -83,7 +85,7 @@ class _Prober:
         every = bucket.draws == bucket.rows
         buffer["draw_row"][: bucket.draws] = np.arange(bucket.draws) if every else stop - start - 1
         stepped = self.step(bucket, self.state, token, buffer.matrix, self.page_table(lane))
-        self.state = stepped.state
+        self.state, self.lane = stepped.state, lane
         drawn = np.asarray(stepped.logits)
         for position in range(start, stop):
             self.rows[position] = len(used)
@@ -124,21 +126,17 @@ class _Prober:
         return [(start, stop)] if stop > start and self.memory.lanes > 1 else []
 
     def cache(self) -> dict[str, NDArray[np.uint8]]:
-        """The probed stream's pages of every part of the cache, as bytes."""
-        pages = -(-self.end // PAGE_ROWS)
-        leaves = jax.tree_util.tree_leaves_with_path(self.state.cache)
-        return {
-            "cache" + jax.tree_util.keystr(path): np.asarray(leaf[1 : 1 + pages]).view(np.uint8)
-            for path, leaf in leaves
-        }
+        """The probed stream's rows of every part of the cache, as bytes."""
+        pages = range(1, 1 + -(-self.end // PAGE_ROWS))
+        return rows_by_position(self.state.cache, pages, self.lane, self.end)
 
     def difference(self, arrangement: str, logits: Mapping[int, Any], cache: Mapping[str, Any]) -> Difference | None:
         """The first row whose bits are others than those given: of the lowest layer, or of the logits."""
         found = self.cache()
         for what, wanted in cache.items():
-            page, _, slot, _ = (found[what] != wanted).nonzero()
-            if len(page):
-                position = int((page * PAGE_ROWS + slot).min())
+            differs = (found[what] != wanted).any(-1)
+            if differs.any():
+                position = int(differs.argmax())
                 return Difference(arrangement, self.rows.get(position, 0), position, what)
         for position in sorted(self.logits.keys() & logits.keys()):
             if not np.array_equal(self.logits[position].view(np.uint32), logits[position].view(np.uint32)):
