@@ -5,6 +5,7 @@ Serving computes the same function block by block over a paged cache; a test com
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,7 +71,7 @@ def _attention(
 
     def scores(pattern: str, keys: jax.Array) -> jax.Array:
         found: jax.Array = jnp.einsum(pattern, q, keys, preferred_element_type=jnp.float32)
-        return found * config.head_dim**-0.5
+        return found / math.sqrt(config.head_dim)
 
     far = scores("bnqkgh,btkh->bnkgqt", k)
     far = jnp.where(blocks.seen[:, :, None, None, None], far, -jnp.inf)
