@@ -79,7 +79,10 @@ def test_the_right_hash_is_accepted(tmp_path: Path) -> None:
 def test_an_own_embedding_may_have_another_width(tmp_path: Path) -> None:
     config = LIQUID | {"hidden_size": 32, "target_hidden_size": 40}
     ends = {"embed_tokens.weight": zeros(264, 32), "lm_head.weight": zeros(264, 32)}
-    fitting = fit(dspark_directory(tmp_path, config=config, **ends))
+    fitting = fit(dspark_directory(tmp_path / "stated", config=config, **ends))
+    assert (fitting.config.hidden, fitting.config.target_hidden) == (32, 40)
+    silent = LIQUID | {"hidden_size": 32}
+    fitting = fit(dspark_directory(tmp_path / "silent", config=silent, **ends, **{"fc.weight": zeros(32, 80)}))
     assert (fitting.config.hidden, fitting.config.target_hidden) == (32, 40)
 
 

@@ -45,9 +45,12 @@ def test_matrices_have_few_values_in_each_group(tmp_path: Path) -> None:
         assert np.abs(coarse - whole).max() > step
 
 
-@pytest.mark.parametrize("name", ["norm.weight", "confidence_head.proj.weight", "layers.0.self_attn.q_proj.weight"])
+@pytest.mark.parametrize(
+    "name", ["norm.weight", "wide_norm.weight", "confidence_head.proj.weight", "layers.0.self_attn.q_proj.weight"]
+)
 def test_vectors_the_confidence_head_and_odd_widths_stay(name: str, tmp_path: Path) -> None:
     """The tiny drafter's rows of 40 fill no group."""
-    path = dspark_directory(tmp_path, **{"confidence_head.proj.weight": np.random.rand(1, 64).astype(np.float32)})
+    random = np.random.default_rng(0).normal(0, 1, (1, 64)).astype(np.float32)
+    path = dspark_directory(tmp_path, **{"confidence_head.proj.weight": random, "wide_norm.weight": random[0]})
     inner = open_checkpoint(path).tensors
     assert np.array_equal(Rounded(inner, 8).read(name), inner.read(name))
