@@ -69,9 +69,9 @@ class TargetConfig:
         if layer < self.dense_layers:
             up = (self.inner, hidden)
             return found | {"w1": up, "w3": up, "w2": (hidden, self.inner)}
-        up = (self.experts, self.expert_inner, hidden)
         found |= {"gate": (self.experts, hidden), "expert_bias": (self.experts,)}
-        return found | {"w1": up, "w3": up, "w2": (self.experts, hidden, self.expert_inner)}
+        stacked = (self.experts, self.expert_inner, hidden)
+        return found | {"w1": stacked, "w3": stacked, "w2": (self.experts, hidden, self.expert_inner)}
 
     @property
     def parameters(self) -> int:
