@@ -28,6 +28,7 @@ OTHER = {
     "drafter_bits": "8",
     "drafter_qk_norm": "after_rope",
     "drafter_policy": "always",
+    "held_drafts": "on",
     "host": "localhost",
     "port": "9000",
     "alias": "other",

@@ -31,6 +31,7 @@ ENGINE_SETTINGS = (
     "drafter_bits",
     "drafter_qk_norm",
     "drafter_policy",
+    "held_drafts",
     "offline",
 )
 
@@ -39,6 +40,9 @@ DRAFTER_AUTO, DRAFTER_NONE, DRAFTER_COPY, DRAFTER_TABLE = "auto", "none", "copy"
 
 POLICY_AUTO, POLICY_ALWAYS, POLICY_NEVER = "auto", "always", "never"
 """Values of --drafter-policy."""
+
+HELD_AUTO, HELD_ON, HELD_OFF = "auto", "on", "off"
+"""Values of --held-drafts."""
 
 QK_NORM_CONFIG = "config"
 """Value of --drafter-qk-norm that leaves the order to the drafter's config."""
@@ -168,6 +172,14 @@ class ServeConfig:
         group=DRAFTS,
         help="whether a DSpark drafter drafts: auto leaves it out on devices where it was never tried, always takes it "
         "there too, never takes none",
+    )
+    held_drafts: str = setting(
+        HELD_AUTO,
+        "--held-drafts",
+        kind=Choice({name: name for name in (HELD_AUTO, HELD_ON, HELD_OFF)}),
+        group=DRAFTS,
+        help="whether a DSpark drafter's drafts stay on the device until they are checked: on waits once a round "
+        "less for it, off lets how sure the drafter is decide how many are checked; auto is on everywhere but on CPU",
     )
     host: str = setting(
         "127.0.0.1",

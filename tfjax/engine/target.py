@@ -11,6 +11,7 @@ import numpy as np
 
 from tfjax.engine.api import Sampling, TokenLogprob
 from tfjax.engine.buckets import Plan
+from tfjax.engine.held_tokens import HeldTokens
 from tfjax.engine.lane_sampling import LaneSampling
 from tfjax.engine.lane_tables import empty_tables, needs_tables, set_history, set_tables
 from tfjax.engine.memory import MemoryPlan
@@ -26,10 +27,11 @@ from tfjax.lanes.window import Result, Window, WindowMismatch
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """A queued forward: its windows and its unread draws."""
+    """A queued forward: its windows, its unread draws, and its tokens where the host does not know them all."""
 
     windows: tuple[Window, ...]
     drawn: Drawn
+    token: jax.Array | None = None
 
 
 Listener = Callable[[jax.Array, RowsBuffer], None]
@@ -44,10 +46,9 @@ class TargetBackend:
     Attributes:
         broken: what a forward failed with; the device state is lost then, and with it every stream.
         listener: called after each queued forward, where the step taps layers.
+        held: puts drafts that lie on the device among a forward's tokens; None where the host has to read them.
         pages: which cache pages the lanes have.
     """
-
-    held_on_target = False
 
     def __init__(self, model: LoadedModel, step: Step, plan: Plan, memory: MemoryPlan):
         self.step = step
@@ -62,8 +63,13 @@ class TargetBackend:
         self._chunk: Drawn | None = None
         self.broken: Exception | None = None
         self.listener: Listener | None = None
+        self.held: HeldTokens | None = None
         self._sampling: dict[int, LaneSampling] = {}
         self._first: dict[int, Forward] = {}
+
+    @property
+    def held_on_target(self) -> bool:
+        return self.held is not None
 
     @property
     def page_table(self) -> jax.Array:
@@ -123,16 +129,20 @@ class TargetBackend:
         bucket = self.plan.verify_bucket(sum(rows), max(rows))
         buffer = self._lay_out(bucket, [(window.stream, window.position, window.rows) for window in windows])
         buffer["draw_row"][: bucket.draws] = np.arange(bucket.draws)
-        token = np.zeros(bucket.rows, np.int32)
+        host = np.zeros(bucket.rows, np.int32)
         row = 0
         for window in windows:
-            token[row] = window.pending or 0
-            token[row + 1 : row + window.rows] = window.drafts
+            host[row] = window.pending or 0
+            host[row + 1 : row + 1 + len(window.drafts)] = window.drafts
             self._sampling[window.stream.lane].fill(buffer, row, buffer["position"][row : row + window.rows])
             row += window.rows
-        unread = windows[0].pending is None
-        self._latest = self._run(bucket, self._last_draws(bucket) if unread else token, buffer)
-        return Forward(tuple(windows), self._latest)
+        token: Any = self._last_draws(bucket) if windows[0].pending is None else host
+        held = None
+        if self.held is not None and any(window.held for window in windows):
+            token = held = self.held.put(host, windows)
+            held.copy_to_host_async()
+        self._latest = self._run(bucket, token, buffer)
+        return Forward(tuple(windows), self._latest, held)
 
     def _last_draws(self, bucket: Bucket) -> jax.Array:
         """Draws of the latest forward, still on the device: the stream that runs ahead stood there alone in row 0."""
@@ -144,6 +154,7 @@ class TargetBackend:
     def read(self, ticket: Forward) -> list[Result]:
         try:
             tokens: list[int] = np.asarray(ticket.drawn.token).tolist()
+            shown: list[int] = [] if ticket.token is None else np.asarray(ticket.token).tolist()
         except Exception as error:
             self.broken = error
             raise
@@ -153,7 +164,8 @@ class TargetBackend:
             wanted = self._sampling[window.stream.lane].logprobs
             entries = None if wanted is None else _logprobs(ticket.drawn, row, draws, wanted)
             trouble = "the model's logits are not finite" if NOT_FINITE in draws else None
-            results.append(Result(draws, entries, trouble))
+            drafts = shown[row + 1 : row + window.rows] if window.held else ()
+            results.append(Result(draws, entries, trouble, drafts))
             row += window.rows
         return results
 

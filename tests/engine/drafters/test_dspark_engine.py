@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.engine.drafters.pair import PROMPTS
+from tests.engine.drafters.spark_pair import BLOCK
 from tests.engine.drafters.spark_stage import LONG, MEMORY, Stage
 from tests.engine.drafters.test_drafted_engine import CHEAP, GRIDS, KINDS
 from tests.engine.scripted_engine import ByteTokenizer, Receiver
@@ -18,6 +19,7 @@ from tests.models.tiny import TINY
 from tfjax.engine.api import Generation, Sampling
 from tfjax.engine.compiles import compiles
 from tfjax.engine.engine import Engine, Served
+from tfjax.engine.held_tokens import HeldTokens
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.lanes.drafted import Drafted
 from tfjax.lanes.proposer import Silent
@@ -27,7 +29,7 @@ LENGTH = 40
 
 
 @contextmanager
-def engine_of(stage: Stage, *, grid: Any = CHEAP, prompt_pages: int = 0) -> Iterator[Engine]:
+def engine_of(stage: Stage, *, grid: Any = CHEAP, prompt_pages: int = 0, held: bool = False) -> Iterator[Engine]:
     settings = Settings(
         lanes=MEMORY.lanes, context=MEMORY.context, pages=MEMORY.pages, page_rows=PAGE_ROWS, vocab_size=TINY.vocab,
         draft_tokens=8, first_width=3, prompt_pages=prompt_pages,
@@ -36,12 +38,15 @@ def engine_of(stage: Stage, *, grid: Any = CHEAP, prompt_pages: int = 0) -> Iter
     stage.target.window_ms = {4: 5.0, 32: 5.5}
     stage.drafter = stage.fresh()
     stage.drafter.hold_ms = grid
+    shape = (stage.drafter.plan.most_streams, BLOCK)
+    stage.target.held = HeldTokens(stage.drafter.held, stage.target.widths, shape) if held else None
     backend = Drafted(stage.target, stage.drafter, TINY.vocab)
     engine = Engine(backend, settings, Served("tiny", tokenizer, ()), proposer=lambda _: Silent())
     try:
         yield engine
     finally:
         engine.close()
+        stage.target.held = None
 
 
 def ask(engine: Engine, prompt: Sequence[int], sampling: Sampling, **changes: Any) -> Receiver:
@@ -66,13 +71,14 @@ def either(request: pytest.FixtureRequest, perfect_stage: Stage, random_stage: S
     return perfect_stage if request.param == "knows" else random_stage
 
 
+@pytest.mark.parametrize("held", [False, True], ids=["read", "held"])
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
 @pytest.mark.parametrize("streams", [1, 4, 8, 16])
-def test_drafts_change_no_token(either: Stage, streams: int, grid: Any) -> None:
+def test_drafts_change_no_token(either: Stage, streams: int, grid: Any, held: bool) -> None:
     """Up to four together; those of 8 and 16 take the lanes of those before them."""
     kinds = list(KINDS.values())
     asked = [(PROMPTS[number % 4], kinds[(number + number // 4) % 4]) for number in range(streams)]
-    with engine_of(either, grid=grid) as engine:
+    with engine_of(either, grid=grid, held=held) as engine:
         expected = serial(engine, asked)
         receivers = [ask(engine, *one) for one in asked]
         stats = [receiver.wait().stats for receiver in receivers]
@@ -156,11 +162,28 @@ def test_memory_that_is_short_pauses_and_resumes(either: Stage) -> None:
         engine.close()
 
 
-def test_twenty_rounds_compile_nothing(perfect_stage: Stage) -> None:
-    with engine_of(perfect_stage) as engine:
+@pytest.mark.parametrize("held", [False, True], ids=["read", "held"])
+def test_twenty_rounds_compile_nothing(perfect_stage: Stage, held: bool) -> None:
+    with engine_of(perfect_stage, held=held) as engine:
         ask(engine, PROMPTS[0], KINDS["penalised"]).wait()
         before = compiles()
         receivers = [ask(engine, prompt, KINDS["penalised"], max_tokens=100) for prompt in PROMPTS]
         rounds = sum(receiver.wait().stats.rounds for receiver in receivers)
     assert rounds > 20
     assert compiles() == before
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["read", "held"])
+@pytest.mark.parametrize("kind", ["greedy", "penalised"])
+def test_held_drafts_are_not_read_before_they_are_checked(
+    either: Stage, kind: str, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[Any] = []
+    with engine_of(either, grid={}, held=held) as engine:
+        read = either.drafter.read
+        monkeypatch.setattr(either.drafter, "read", lambda tickets: (reads.append(tickets), read(tickets))[1])
+        stats = [ask(engine, prompt, KINDS[kind]).wait().stats for prompt in PROMPTS]
+    assert bool(reads) == (not held)
+    assert sum(one.drafted for one in stats) > 0
+    if knows(either):
+        assert all(one.accepted == one.drafted for one in stats)

@@ -109,20 +109,24 @@ def test_a_drafter_of_blocks_is_started_with_its_own_depth(
 ) -> None:
     asked: list[Any] = []
 
-    def start(model: Any, target: Any, depth: int, progress: Any, *, timings: Path, key: Any) -> Any:
-        asked.append((target, depth, timings.name, key))
+    def start(model: Any, target: Any, depth: int, progress: Any, *, timings: Path, key: Any, held: Any) -> Any:
+        asked.append((target, depth, timings.name, key, held))
         return random_stage.drafter
 
     monkeypatch.setattr(joining, "start_dspark", start)
     model = drafting_spark(random_stage.spark)
-    for config in (ServeConfig(), ServeConfig(drafter_depth=2)):
+    for config in (ServeConfig(), ServeConfig(drafter_depth=2, held_drafts="on"), ServeConfig(held_drafts="off")):
         backend, choice = added(config, random_stage.target, Choice(model))
         assert isinstance(backend, Drafted)
-    assert asked == [(random_stage.target, depth, "timings", ["key"]) for depth in (BLOCK, 2)]
+    target = random_stage.target
+    assert asked == [
+        (target, depth, "timings", ["key"], held) for depth, held in ((BLOCK, None), (2, True), (BLOCK, False))
+    ]
     said = describe_drafters(backend, choice, ServeConfig(drafter_policy="always"))
     assert said["drafters"] == ["copy", "dspark"]
     drafter = said["drafter"]
     assert (drafter["block"], drafter["taps"], drafter["qk_norm"]) == (BLOCK, [0, 1], "before_rope")
+    assert drafter["held_on_device"] is False
     assert said["drafter_policy"] == {"policy": "always", "stands_aside": None}
 
 

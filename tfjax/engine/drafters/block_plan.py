@@ -40,6 +40,11 @@ class BlockPlan:
     holds: tuple[BlockBucket, ...]
     absorbs: tuple[int, ...]
 
+    @property
+    def most_streams(self) -> int:
+        """Of one hold."""
+        return self.holds[-1].streams
+
     def hold_bucket(self, streams: int, depth: int) -> BlockBucket:
         """The smallest one that makes `depth` drafts for `streams`."""
         slots = depth + self.first_slot

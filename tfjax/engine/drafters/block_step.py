@@ -72,7 +72,7 @@ class BlockStep:
 
         Shapes: tables are the target's, matrix int32 [fields, S] (see rows_buffer: lane and position of the pending
         tokens, and the rules of their draws), asks int32 [ASK_FIELDS, S], page_table int32 [lanes, pages] -> drafts
-        and the new cache.
+        of the most streams that any hold has, so that all holds give one shape, and the new cache.
         """
         model = self._model(parameters)
         ids = model.ids[...]
@@ -99,7 +99,8 @@ class BlockStep:
         drafts = no_drafts(bucket.streams, self.plan.depth)
         start = _Walk(ask["token"], drafts, model.markov.start(bucket.streams), history)
         done = jax.lax.fori_loop(0, jnp.minimum(jnp.max(ask["depth"]), slots.shape[1]), one_more, start)
-        return done.drafts, cache
+        beyond = self.plan.most_streams - bucket.streams
+        return jax.tree.map(lambda rows: jnp.pad(rows, ((0, beyond), (0, 0))), done.drafts), cache
 
     # Their compiled forms
 

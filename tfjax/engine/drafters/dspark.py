@@ -83,6 +83,7 @@ class DSparkDrafter:
         self.context = min(model.context, self.memory.pages_per_lane * PAGE_ROWS)
         self.hold_ms: Mapping[int, Mapping[int, float]] = {}
         self._lanes: dict[int, BlockLane] = {}
+        self._held: dict[int, tuple[jax.Array, int]] = {}
         self._opened = np.zeros(self.memory.lanes + 1, bool)
         self._known = KnownRows(self.memory.pages)
         self.cache = self._empty_cache()
@@ -98,6 +99,7 @@ class DSparkDrafter:
     def release(self, stream: Stream) -> None:
         self._lanes.pop(stream.lane, None)
         self._opened[stream.lane] = False
+        self._held.pop(stream.lane, None)
 
     def absorb_prompt(self, stream: Stream, start: int, stop: int) -> None:
         """`listen` did it."""
@@ -135,7 +137,16 @@ class DSparkDrafter:
     def hold(self, asks: Sequence[Ask]) -> Holding:
         blocks = tuple(self._block(ask) for ask in asks)
         made = [block for block in blocks if block is not None]
-        return Holding(blocks, self._hold(made) if made else None)
+        drafts = self._hold(made) if made else None
+        for ask in asks:
+            self._held.pop(ask.stream.lane, None)
+        if drafts is not None:
+            self._held |= {block.lane.stream.lane: (drafts.token, row) for row, block in enumerate(made)}
+        return Holding(blocks, drafts)
+
+    def held(self, stream: Stream) -> tuple[jax.Array, int] | None:
+        """Where the drafts of the stream's latest hold lie: int32 [S, depth], and the stream's row of it, if any."""
+        return self._held.get(stream.lane)
 
     def _block(self, ask: Ask) -> Block | None:
         """What the ask can get: the rows of a block must lie in the stream's pages and in the drafter's context."""

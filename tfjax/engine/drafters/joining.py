@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from tfjax.checkpoints.cache import cache_home
-from tfjax.config import DRAFTER_AUTO, ServeConfig
+from tfjax.config import DRAFTER_AUTO, HELD_AUTO, HELD_ON, ServeConfig
 from tfjax.engine.drafters.choosing import Choice, draft_depth, without
 from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.loading import UnusableDrafter
@@ -53,7 +53,8 @@ def _start(
     timings = cache_home() / "timings"
     if model.kind == "dspark":
         depth = draft_depth(config, model.loaded.config.block)
-        return start_dspark(model, target, depth, progress, timings=timings, key=key)
+        held = None if config.held_drafts == HELD_AUTO else config.held_drafts == HELD_ON
+        return start_dspark(model, target, depth, progress, timings=timings, key=key, held=held)
     return start_drafter(model, target.memory, target.plan, draft_depth(config), progress, timings=timings, key=key)
 
 
@@ -78,16 +79,21 @@ def describe_drafters(backend: Backend, choice: Choice, config: ServeConfig) -> 
                 for streams, row in drafter.hold_ms.items()
             },
         }
-        | _describe_blocks(model),
+        | _describe_blocks(model, backend),
     }
 
 
-def _describe_blocks(model: DraftingModel) -> dict[str, Any]:
+def _describe_blocks(model: DraftingModel, backend: Drafted) -> dict[str, Any]:
     """What only a drafter that makes blocks has."""
     config = model.loaded.config
     if not isinstance(config, DSparkConfig):
         return {}
-    return {"block": config.block, "taps": list(config.taps), "qk_norm": config.qk_norm.value}
+    return {
+        "block": config.block,
+        "taps": list(config.taps),
+        "qk_norm": config.qk_norm.value,
+        "held_on_device": backend.held_on_target,
+    }
 
 
 def host_drafts(choice: Choice, settings: Settings, widest: int) -> Callable[[Request], Proposer] | None:

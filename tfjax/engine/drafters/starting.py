@@ -19,6 +19,7 @@ from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.dspark import DSparkDrafter
 from tfjax.engine.drafters.hold_times import time_holds
 from tfjax.engine.drafters.small_model import SmallModel
+from tfjax.engine.held_tokens import HeldTokens
 from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.target import TargetBackend
 from tfjax.engine.weights import Progress
@@ -26,6 +27,9 @@ from tfjax.kernels.matmul import MIN_ROWS
 from tfjax.models.dspark_config import DSparkConfig
 
 log = logging.getLogger(__name__)
+
+READ_ON = ("cpu",)
+"""Backends where the host reads drafts before they are verified: it waits for no device there."""
 
 
 def start_drafter(
@@ -48,14 +52,26 @@ def start_drafter(
 
 
 def start_dspark(
-    model: DraftingModel, target: TargetBackend, depth: int, progress: Progress, *, timings: Path, key: Sequence[str]
+    model: DraftingModel,
+    target: TargetBackend,
+    depth: int,
+    progress: Progress,
+    *,
+    timings: Path,
+    key: Sequence[str],
+    held: bool | None = None,
 ) -> DSparkDrafter:
-    """The same for a drafter that reads the target's layers. `depth` is the most drafts wanted."""
+    """The same for a drafter that reads the target's layers. `depth` is the most drafts wanted.
+
+    `held` says whether its drafts stay on the device until they are verified; by default where that saves time.
+    """
     config: DSparkConfig = model.loaded.config
     shorter = SHORTER.get(jax.default_backend(), ())
     plan = block_plan(target.memory.lanes, min(depth, config.block), config.first_slot, target.plan, shorter)
     drafter = DSparkDrafter(model, BlockStep(model.loaded.module, plan), plan, target)
     compile_dspark(drafter, progress)
+    if held if held is not None else jax.default_backend() not in READ_ON:
+        target.held = HeldTokens(drafter.held, target.widths, (plan.most_streams, plan.depth))
     _time(drafter, progress, timings, [*key, str(plan)])
     return drafter
 
