@@ -98,7 +98,7 @@ def window(position: jax.Array, tiles: Tiles, page_table: jax.Array, *, tile_row
     block_rows = jnp.minimum(block + step, end) - block
     reach = row[:, None] + jnp.arange(step)
     visible = jnp.where(reach < (block + block_rows)[:, None], jnp.append(position, 0)[jnp.minimum(reach, rows)], 0)
-    last = jnp.max(visible, 1)
+    last = jnp.minimum(jnp.max(visible, 1), tiles.last[tile])  # Behind the last tile any position may stand.
     chunks = jnp.where(first, chunk_of(last) + 1, 0)
     ends = jnp.cumsum(chunks)
     number = jnp.arange(rows * chunks_of(page_table.shape[1] * PAGE_ROWS), dtype=jnp.int32)

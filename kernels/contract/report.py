@@ -20,6 +20,12 @@ class GateResult:
     detail: str
     seconds: float = 0.0
 
+    @property
+    def line(self) -> str:
+        """For progress."""
+        word = {True: "pass", False: "FAIL", None: "not run"}[self.passed]
+        return f"{self.kernel} {self.gate} ({self.case}) {word} {self.seconds:.1f} s: {self.detail[:160]}"
+
 
 @dataclass(frozen=True, slots=True)
 class ControlResult:
@@ -30,6 +36,12 @@ class ControlResult:
     gate: str
     red: bool | None
     detail: str
+
+    @property
+    def line(self) -> str:
+        """For progress."""
+        word = {True: "red", False: "MISSED", None: "not run"}[self.red]
+        return f"{self.kernel} control '{self.control}' {word}: {self.detail[:160]}"
 
 
 @dataclass(slots=True)
@@ -85,19 +97,18 @@ class Report:
                 for result in failed:
                     yield f"{kernel:17} {gate:9} FAIL {result.case}: {result.detail}"
         for control in self.controls:
-            if not control.red:
-                yield f"{control.kernel:17} control '{control.control}' ({control.gate}) {_word(control)}"
+            if control.red is False:
+                yield f"{control.kernel:17} control '{control.control}' ({control.gate}) MISSED: {control.detail}"
         unrun: dict[str, list[str]] = {}
         for result in self.gates:
             if result.passed is None:
                 unrun.setdefault(result.detail, []).append(f"{result.kernel} {result.gate} ({result.case})")
+        for control in self.controls:
+            if control.red is None:
+                unrun.setdefault(control.detail, []).append(f"{control.kernel} control '{control.control}'")
         for reason, which in unrun.items():
             yield f"not run here: {'; '.join(which)}: {reason}"
         yield self.summary
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"summary": self.summary}
-
-
-def _word(control: ControlResult) -> str:
-    return f"MISSED: {control.detail}" if control.red is False else f"not run here: {control.detail}"

@@ -21,6 +21,8 @@ from tfjax.kernels.contract.report import ControlResult, GateResult, Report
 from tfjax.kernels.contract.subjects import SUBJECTS
 from tfjax.kernels.routes import Route
 
+type Job = Callable[[], GateResult | ControlResult]
+
 ALL_COUNTS = tuple(range(1, 130))
 CONTROL_COUNTS = (1, 2, 3, 5, 8)
 
@@ -70,14 +72,16 @@ def run(
     interpret = route is Route.PALLAS_GPU and device.platform != "gpu"
     report = Report(str(route), f"{device.device_kind}{' (interpreter)' if interpret else ''}, jax {jax.__version__}")
     end = time.monotonic() + seconds
-    jobs: list[Callable[[], GateResult | ControlResult]] = []
+    small: list[Job] = []
+    controls: list[Job] = []
+    large: list[Job] = []
     for name, subject in SUBJECTS.items():
         if only and name not in only:
             continue
         candidate = candidate_of(subject, route, interpret=interpret)
         for case, make in {"small": subject.small, **subject.cases}.items():
             slow = TOO_LARGE if small_only and case != "small" else ""
-            jobs.extend(
+            (small if case == "small" else large).extend(
                 functools.partial(
                     _gate,
                     name,
@@ -92,16 +96,18 @@ def run(
                 for gate in GATES
             )
         if route is Route.PALLAS_GPU:
-            jobs.extend(
+            controls.extend(
                 functools.partial(_control, subject, control, interpret=interpret, end=end)
                 for control in subject.controls
             )
     # The interpreter keeps state of its own; elsewhere compilation is what takes time.
     with ThreadPoolExecutor(1 if interpret else COMPILED_TOGETHER) as pool:
-        for number, result in enumerate(pool.map(lambda job: job(), jobs)):
-            (report.gates if isinstance(result, GateResult) else report.controls).append(result)
-            if number % 20 == 19:
-                say(f"{number + 1} of {len(jobs)} gates and controls")
+        for result in pool.map(lambda job: job(), [*small, *controls, *large]):
+            say(result.line)
+            if isinstance(result, GateResult):
+                report.gates.append(result)
+            else:
+                report.controls.append(result)
     return report
 
 
