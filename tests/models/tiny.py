@@ -79,8 +79,8 @@ class Streams:
         self.tokens = np.random.default_rng(3).integers(0, config.vocab, (2, self.PAGES * PAGE_ROWS)).astype(np.int32)
         self.logits: dict[tuple[int, int], NDArray[np.float32]] = {}
 
-    def forward(self, bucket: int, *parts: Part, tile_rows: int = 4) -> None:
-        """Computes the parts' rows in one forward of `bucket` rows and keeps their logits."""
+    def rows(self, bucket: int, *parts: Part, tile_rows: int = 4) -> Rows:
+        """The parts' rows, padded to `bucket`."""
         buffer = RowsBuffer(bucket)
         runs = [Run(self.lanes[part.stream], part.start, part.stop - part.start) for part in parts]
         lay_out(buffer, runs, tile_rows=tile_rows, scratch_lane=self.LANES)
@@ -88,7 +88,11 @@ class Streams:
         token = np.zeros(bucket, np.int32)
         token[: len(used)] = used
         tiles = Tiles(buffer["tile_count"][0], buffer["tile_start"], buffer["tile_lane"], buffer["tile_last"])
-        rows = Rows(token, buffer["lane"], buffer["position"], tiles, self.page_table)
+        return Rows(token, buffer["lane"], buffer["position"], tiles, self.page_table)
+
+    def forward(self, bucket: int, *parts: Part, tile_rows: int = 4) -> None:
+        """Computes the parts' rows in one forward of `bucket` rows and keeps their logits."""
+        rows = self.rows(bucket, *parts, tile_rows=tile_rows)
         logits, self.cache = _forward(self.definition, self.parameters, self.cache, rows, tile_rows)
         places = [(part.stream, position) for part in parts for position in range(part.start, part.stop)]
         self.logits.update(zip(places, np.asarray(logits), strict=False))
