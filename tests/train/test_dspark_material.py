@@ -29,7 +29,8 @@ def gathered(base: Path, *flags: str) -> Material:
 def test_a_prompt_is_held_out_in_every_directory_and_about_one_in_fifty_is() -> None:
     prompts = [(i, i // 7, 5) for i in range(5000)]
     assert 70 < sum(map(is_held_out, prompts)) < 130
-    assert [is_held_out(prompt) for prompt in prompts] == [is_held_out(list(prompt)) for prompt in prompts]
+    # The same ones for ever: a drafter trained elsewhere has not learned what is measured here.
+    assert [i for i in range(200) if is_held_out([i, 5, 7])] == [67, 94, 128]
 
 
 def test_what_is_held_out_is_measured_and_not_learned(base: Path) -> None:
