@@ -10,12 +10,15 @@ import pytest
 from tests.engine.drafters.pair import drafting
 from tests.engine.drafters.spark_pair import drafting_spark, random_spark
 from tests.models.tiny import TINY, random_llama
+from tests.models.tiny_lfm2 import MOE, random_lfm2
 from tfjax.config import ServeConfig
 from tfjax.engine import fitting
 from tfjax.engine.drafters.choosing import Choice
 from tfjax.engine.fitting import fit_both, fit_memory
 from tfjax.engine.memory import DoesNotFit
 from tfjax.engine.weights import LoadedModel
+from tfjax.kernels.short_conv import RING
+from tfjax.models import lfm2_moe
 from tfjax.models.llama import FAMILY, LlamaConfig
 
 SMALL = replace(TINY, layers=1)
@@ -112,3 +115,16 @@ def test_a_drafter_that_does_not_fit(monkeypatch: pytest.MonkeyPatch, caplog: py
     with pytest.raises(DoesNotFit) as refusal:
         fit_both(ServeConfig(), model(), Choice(None, "none"))
     assert "--drafter" not in str(refusal.value)
+
+
+def test_what_each_lane_needs_of_its_own_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rings of convolutions do not grow with the context, and leave less for it."""
+    lfm2 = LoadedModel(lfm2_moe.FAMILY, replace(MOE, context=1 << 20), random_lfm2(MOE, np.float32), np.float32)
+    own = lfm2.family.cache_bytes_per_lane(MOE, lfm2.dtype)
+    assert own == 2 * RING * MOE.hidden * 4
+    with_budget(monkeypatch, 10**8)
+    monkeypatch.setattr(fitting, "bytes_per_lane", lambda vocab, positions: 0)
+    plan = fit_memory(lfm2, asked=None, lanes=3)
+    assert plan.cache_bytes + plan.weight_bytes + 4 * own <= 10**8
+    greedy = replace(lfm2, family=replace(lfm2.family, cache_bytes_per_lane=lambda config, dtype: 99 * own))
+    assert fit_memory(greedy, asked=None, lanes=3).context < plan.context

@@ -13,12 +13,16 @@ import pytest
 from flax import nnx
 from numpy.typing import NDArray
 
+from tests.models.test_lfm2_config import HF_DENSE, HF_MOE
 from tests.models.tiny import ODD_HEADS, TINY
+from tests.models.tiny_lfm2 import MOE
 from tests.row_invariance import bits
 from tfjax.checkpoints import Checkpoint, CheckpointError
 from tfjax.engine.memory import DoesNotFit
 from tfjax.engine.weights import check_tensors, load_model
+from tfjax.models import lfm2
 from tfjax.models.config import ConfigError
+from tfjax.models.lfm2_config import Lfm2Config
 from tfjax.models.llama import LlamaConfig, sources
 
 PATH = Path("somewhere/model")
@@ -183,3 +187,49 @@ def test_more_context_than_the_model_has_is_refused_before_weights_are_read() ->
     checkpoint = checkpoint_of(TINY, Unread(TINY))
     with pytest.raises(DoesNotFit, match=f"--context {TINY.context + 1} .*{TINY.context}"):
         load_model(checkpoint, "float32", lambda phase, share: None, context=TINY.context + 1)
+
+
+# LFM2 with experts.
+
+
+def lfm2_loaded(architecture: str, hf: Any, config: Lfm2Config, dtype: str = "float32") -> tuple[Any, Tensors]:
+    """The loaded module of tensors that fit `config`, and these."""
+    tensors = Tensors(TINY)
+    random = np.random.default_rng(1)
+    parts = [part for found in lfm2.sources(config).values() for part in found]
+    tensors.arrays = {part.name: random.normal(size=part.shape).astype(np.float32) for part in parts}
+    nothing: Any = None
+    checkpoint = Checkpoint(PATH, "safetensors", architecture, hf, {}, tensors, nothing)
+    return load_model(checkpoint, dtype, lambda phase, share: None).module, tensors
+
+
+def test_experts_are_stacked_gate_first_and_taps_lose_their_middle_axis() -> None:
+    model, tensors = lfm2_loaded("Lfm2MoeForCausalLM", HF_MOE, MOE)
+    layer = model.layers[1]
+    name = "model.layers.1.feed_forward.experts"
+    for expert in range(HF_MOE["num_experts"]):
+        gate_up = np.concatenate([tensors.arrays[f"{name}.{expert}.{part}.weight"] for part in ("w1", "w3")])
+        assert np.array_equal(layer.feed_forward.gate_up[...][expert], gate_up)
+        assert np.array_equal(layer.feed_forward.down[...][expert], tensors.arrays[f"{name}.{expert}.w2.weight"])
+    taps = model.layers[0].operator.taps[...]
+    assert np.array_equal(taps, tensors.arrays["model.layers.0.conv.conv.weight"][:, 0])
+
+
+def test_a_parameters_own_dtype_wins() -> None:
+    model, tensors = lfm2_loaded("Lfm2MoeForCausalLM", HF_MOE, MOE, "bfloat16")
+    router = model.layers[1].feed_forward.router
+    assert (router.weight[...].dtype, router.bias[...].dtype) == (jnp.bfloat16, jnp.float32)
+    assert np.array_equal(router.bias[...], tensors.arrays["model.layers.1.feed_forward.expert_bias"])
+
+
+@pytest.mark.parametrize(("adjusted", "stored"), [(True, 60), (False, 40)])
+def test_a_width_that_contradicts_the_rule_is_explained(adjusted: bool, stored: int) -> None:
+    """Either way round: the flag is on and the weights are as wide as the config says, or the reverse."""
+    hf = HF_DENSE | {"intermediate_size": 60, "block_auto_adjust_ff_dim": adjusted, "block_multiple_of": 8}
+    config = lfm2.config_from_hf(hf)
+    assert config.inner == (40 if adjusted else 60)
+    with pytest.raises(CheckpointError) as refusal:
+        lfm2_loaded("Lfm2ForCausalLM", hf, replace(config, inner=stored))
+    words = ["feed_forward.w1.weight", f"({stored}, 32)", f"({config.inner}, 32)", "intermediate_size 60"]
+    for word in (*words, "block_auto_adjust_ff_dim"):
+        assert word in str(refusal.value)

@@ -55,6 +55,16 @@ def test_rows_are_invariant(dtype: Any, heads: int) -> None:
     assert_row_invariant(turned, rows, position, counts=COUNTS if heads == 3 else FEW)
 
 
+def test_interleaved_pairs_are_neighbours() -> None:
+    """The same rotation, of pairs (2i, 2i + 1)."""
+    x, position = rows_of_normals(0, 3, 3, 64), np.array([0, 1, 63], np.int32)
+    found = rotate(jnp.asarray(x), jnp.asarray(position), jnp.asarray(FREQUENCY), interleaved=True)
+    apart = np.concatenate([x[..., 0::2], x[..., 1::2]], -1)
+    turned = reference(apart, position, FREQUENCY)
+    np.testing.assert_allclose(found[..., 0::2], turned[..., :32], atol=1e-4)
+    np.testing.assert_allclose(found[..., 1::2], turned[..., 32:], atol=1e-4)
+
+
 @pytest.mark.parametrize("size", [2, 6, 16])
 def test_rows_of_small_heads_are_invariant(size: int) -> None:
     frequency = jnp.asarray(FREQUENCY[: size // 2])
