@@ -69,3 +69,8 @@ def test_the_key_decides_the_draws_and_rows_draw_apart() -> None:
     np.testing.assert_array_equal(first, again)
     assert (first != second).any()
     assert len({row.tobytes() for row in first}) == 8
+
+
+def test_places_draw_apart() -> None:
+    found = sample(given(4), [1] * 4, [1e6] * 4)
+    assert all(len(set(row.tolist())) > LENGTH // 2 for row in found)
