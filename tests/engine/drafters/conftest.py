@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,14 +11,18 @@ from tests.engine.drafters.spark_pair import (
     TARGET,
     all_knowing_spark,
     forgetful_llama,
+    loaded_llama,
     random_spark,
     started_spark,
     tapped_target,
 )
 from tests.engine.drafters.spark_stage import MEMORY, Stage
 from tests.models.tiny import random_llama
+from tests.train.tiny_lfm2 import CONFIG, write_model
+from tfjax.checkpoints import open_checkpoint
 from tfjax.engine.drafters.small_model import SmallModel
 from tfjax.engine.target import TargetBackend
+from tfjax.engine.weights import load_model
 
 
 @pytest.fixture(scope="session")
@@ -34,8 +39,9 @@ def perfect() -> SmallModel:
 @pytest.fixture(scope="session")
 def random_stage() -> Stage:
     model = random_llama(TARGET, np.float32)
-    target, spark = tapped_target(model, MEMORY), random_spark(model)
-    return Stage(model, target, spark, started_spark(spark, target))
+    loaded = loaded_llama(model)
+    target, spark = tapped_target(loaded, MEMORY), random_spark(model)
+    return Stage(loaded, target, spark, started_spark(spark, target))
 
 
 @pytest.fixture
@@ -50,5 +56,15 @@ def stage(random_stage: Stage) -> Iterator[Stage]:
 def perfect_stage(random_stage: Stage) -> Stage:
     """A drafter that knows what the target says next."""
     model = forgetful_llama()
-    target, spark = tapped_target(model, MEMORY, random_stage.target), all_knowing_spark(model)
-    return Stage(model, target, spark, started_spark(spark, target, like=random_stage.drafter))
+    loaded = loaded_llama(model)
+    target, spark = tapped_target(loaded, MEMORY, random_stage.target), all_knowing_spark(model)
+    return Stage(loaded, target, spark, started_spark(spark, target, like=random_stage.drafter))
+
+
+@pytest.fixture(scope="session")
+def lfm2_stage(random_stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    """A target with short convolutions, attention and experts, and a random drafter."""
+    directory = write_model(tmp_path_factory.mktemp("lfm2"), replace(CONFIG, vocab=TARGET.vocab))
+    loaded = load_model(open_checkpoint(directory), "float32", lambda phase, share: None)
+    target, spark = tapped_target(loaded, MEMORY), random_spark(loaded.module)
+    return Stage(loaded, target, spark, started_spark(spark, target, like=random_stage.drafter))

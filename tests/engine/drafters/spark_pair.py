@@ -40,10 +40,13 @@ BLOCK = SHAPE.block
 TAPS = (0, 1)
 
 
-def tapped_target(model: Llama, memory: MemoryPlan, like: TargetBackend | None = None) -> TargetBackend:
+def loaded_llama(model: Llama) -> LoadedModel:
+    return LoadedModel(LLAMA, model.config, model, np.float32)
+
+
+def tapped_target(model: LoadedModel, memory: MemoryPlan, like: TargetBackend | None = None) -> TargetBackend:
     """`like` has the same shapes, and the programs."""
-    loaded = LoadedModel(LLAMA, model.config, model, np.float32)
-    target = TargetBackend(loaded, Step(model, TAPS), PLAN, memory)
+    target = TargetBackend(model, Step(model.module, TAPS), PLAN, memory)
     if like is not None:
         target.step._compiled = like.step._compiled
     for bucket in PLAN.all:
@@ -71,7 +74,7 @@ class Spark:
         return head
 
 
-def random_spark(target: Llama, shape: Shape = SHAPE) -> Spark:
+def random_spark(target: Any, shape: Shape = SHAPE) -> Spark:
     made = dspark_streams.random_pair(shape)
     embedding, head = target.embedding[...], target.head_weight
     made.module.join(embedding, head, jnp.asarray(shape.ids, jnp.int32))
@@ -130,7 +133,7 @@ def another_spark(
     return DSparkDrafter(model, step, drafter.plan, target)
 
 
-def features_of(target: TargetBackend, model: Llama, tokens: Sequence[int]) -> NDArray[np.float32]:
+def features_of(target: TargetBackend, model: LoadedModel, tokens: Sequence[int]) -> NDArray[np.float32]:
     """The tapped layers' features of a text that nothing but prompts compute. Shape: [tokens, taps * D]."""
     told: list[NDArray[np.float32]] = []
     alone = tapped_target(model, target.memory, target)
@@ -143,7 +146,7 @@ def features_of(target: TargetBackend, model: Llama, tokens: Sequence[int]) -> N
 
 
 def oracle_says(
-    spark: Spark, target: TargetBackend, model: Llama, stream: Stream, block: int = BLOCK, first_page: int = 0
+    spark: Spark, target: TargetBackend, model: LoadedModel, stream: Stream, block: int = BLOCK, first_page: int = 0
 ) -> Drafted:
     """A whole block after the stream's context, of which only the pages from `first_page` on are known."""
     features = features_of(target, model, stream.context[:-1])[first_page * PAGE_ROWS :]

@@ -23,8 +23,8 @@ from tests.models.dspark_oracle import Drafted
 from tests.row_invariance import bits
 from tfjax.engine.drafters.dspark import DSparkDrafter
 from tfjax.engine.target import TargetBackend
+from tfjax.engine.weights import LoadedModel
 from tfjax.lanes.stream import Stream
-from tfjax.models.llama import Llama
 
 MEMORY = memory_of()
 LONG = tuple(np.random.default_rng(9).integers(0, 60, 140).tolist())
@@ -34,7 +34,7 @@ LONG = tuple(np.random.default_rng(9).integers(0, 60, 140).tolist())
 class Stage:
     """A target, the drafter that listens to it, and its oracle."""
 
-    model: Llama
+    model: LoadedModel
     target: TargetBackend
     spark: Spark
     drafter: DSparkDrafter

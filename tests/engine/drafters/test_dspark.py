@@ -116,6 +116,21 @@ def test_the_context_after_every_count_of_kept_rows(stage: Stage, kept: int) -> 
     pair.end([stream])
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_target_with_convolutions_and_experts(lfm2_stage: Stage) -> None:
+    """Its features too are those of the whole text, whatever was rejected before and whoever stood beside."""
+    lfm2_stage.drafter = lfm2_stage.fresh()
+    streams = [lfm2_stage.on_lane(1, PROMPTS[1][:58], temperature=1.0), lfm2_stage.on_lane(0)]
+    pair = lfm2_stage.started(*streams)
+    for _ in range(4):
+        pair.round(streams, [BLOCK, 3])
+        assert all(lfm2_stage.knows(lfm2_stage.drafter, stream) for stream in streams)
+    said = lfm2_stage.says(streams[1])
+    assert pair.draft(streams[1:], [BLOCK]) == [tuple(said.tokens)]
+    pair.end(streams)
+
+
 def test_plain_rounds_are_known_too(stage: Stage) -> None:
     streams = [stage.on_lane(0), stage.on_lane(2)]
     pair = stage.started(*streams)
