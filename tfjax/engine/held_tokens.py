@@ -39,7 +39,7 @@ class HeldTokens:
         for window in windows:
             waiting = self._held(window.stream) if window.held else None
             if waiting is None:
-                token[row + 1 : row + 1 + window.held] = window.pending
+                token[row + 1 : row + 1 + window.held] = window.pending or 0
             else:
                 drafts, index = waiting
                 _, place = places.setdefault(id(drafts), (drafts, np.full(len(token), -1, np.int32)))
