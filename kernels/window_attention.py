@@ -144,7 +144,7 @@ def _reference(q: jax.Array, pools: Pools, shared: Window, first_page: jax.Array
         mixed = jnp.einsum("kgt,kth->kgh", weight, jnp.where(seen[:, None], values, 0), precision="highest")
         return mixed.reshape(-1)
 
-    out = jax.lax.map(one_row, (q.swapaxes(0, 1)[:rows], pages, shared.position))
+    out: jax.Array = jax.lax.map(one_row, (q.swapaxes(0, 1)[:rows], pages, shared.position))
     return out.astype(q.dtype)
 
 

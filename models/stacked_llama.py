@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 
 from tfjax.kernels.embed_rows import embed_rows
 from tfjax.kernels.gpu.plans import split_of
@@ -47,12 +48,12 @@ def stacked(model: Llama) -> StackedWeights:
         raise Unsupported("a Llama with biases; the stacked form has none, so use --kernels reference")
     layers = list(model.layers)
 
-    def stack(arrays: list[jax.Array]) -> jax.Array:
-        return jnp.stack([array[...] for array in arrays])
+    def stack(parameters: list[nnx.Param[jax.Array]]) -> jax.Array:
+        return jnp.stack([parameter[...] for parameter in parameters])
 
     return StackedWeights(
         embedding=model.embedding[...],
-        attention_norm=stack([*(layer.attention_norm.weight for layer in layers), model.norm.weight]),
+        attention_norm=stack([layer.attention_norm.weight for layer in layers] + [model.norm.weight]),
         qkv=stack([layer.attention.qkv.weight for layer in layers]),
         out=stack([layer.attention.out.weight for layer in layers]),
         mlp_norm=stack([layer.mlp_norm.weight for layer in layers]),

@@ -12,7 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfjax.kernels.contract.controls import Control
-from tfjax.kernels.contract.problem import BUCKETS, ROWS, Call, Judged, Style, Subject, floats, placed, selected, wide
+from tfjax.kernels.contract.problem import (
+    BUCKETS,
+    ROWS,
+    Call,
+    Judged,
+    Problem,
+    Style,
+    Subject,
+    floats,
+    placed,
+    selected,
+    wide,
+)
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
 from tfjax.kernels.rope_write import Pools
 from tfjax.kernels.specs import SPECS, TINY, Spec
@@ -24,7 +36,7 @@ TILE_ROWS = {8: 4, 16: 16, 32: 8, 64: 64, 128: 16, 256: 128}
 LAYERS, LAYER = 2, 1
 
 
-class Streams:
+class Streams(Problem):
     """Rows at the end of three contexts. Page 0 and every place behind a context hold NaN."""
 
     places = ("plain", "moved")
@@ -81,7 +93,7 @@ class Streams:
         return {
             **selected(rows, bucket),
             "position": position,
-            "tiles": Tiles(np.array(len(tiles), np.int32), starts, lanes, last),
+            "tiles": (np.array(len(tiles), np.int32), starts, lanes, last),
         }
 
     def step(self, call: Call, data: Any, arranged: Any) -> tuple[tuple[jax.Array, ...], jax.Array]:

@@ -12,7 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfjax.kernels.contract.controls import Control
-from tfjax.kernels.contract.problem import BUCKETS, ROWS, Call, Judged, Style, Subject, floats, placed, selected, wide
+from tfjax.kernels.contract.problem import (
+    BUCKETS,
+    ROWS,
+    SMALL_BUCKETS,
+    SMALL_ROWS,
+    Call,
+    Judged,
+    Problem,
+    Style,
+    Subject,
+    floats,
+    placed,
+    selected,
+    wide,
+)
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.kernels.rope_write import HeadNorm, Heads, Places, Pools, Turns, rope_write, turns
 from tfjax.kernels.specs import SPECS, TINY, Spec
@@ -21,13 +35,14 @@ LAYERS, LAYER, PAGES, SPLIT, THETA, SPARE = 2, 1, 7, 2, 10_000.0, 3
 UNTOUCHED = -3.0
 
 
-class HeadRows:
+class HeadRows(Problem):
     """Rows that each have a place of their own in a page."""
 
     places = ("plain", "moved")
 
     def __init__(self, spec: Spec, style: Style, *, small: bool = False):
-        self.rows, self.buckets = (9, (8, 16)) if small else (ROWS, BUCKETS)
+        self.rows = SMALL_ROWS if small else ROWS
+        self.buckets = SMALL_BUCKETS if small else BUCKETS
         self.key = (spec.name, self.rows)
         self.heads = Heads(spec.heads, spec.kv_heads, spec.head_dim, spec.norm_after, 1e-6)
         self.normed = spec.normed

@@ -12,7 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfjax.kernels.contract.controls import Control
-from tfjax.kernels.contract.problem import BUCKETS, ROWS, Call, Judged, Style, Subject, floats, placed, selected, wide
+from tfjax.kernels.contract.problem import (
+    BUCKETS,
+    ROWS,
+    SMALL_BUCKETS,
+    SMALL_ROWS,
+    Call,
+    Judged,
+    Problem,
+    Style,
+    Subject,
+    floats,
+    placed,
+    selected,
+    wide,
+)
 from tfjax.kernels.embed_rows import embed_rows
 from tfjax.kernels.specs import SPECS, TINY
 from tfjax.kernels.sum_norm import sum_norm
@@ -21,13 +35,14 @@ LAYERS, LAYER, EPS, SPLIT = 2, 1, 1e-5, 4
 VOCAB = 1000
 
 
-class SumNorm:
+class SumNorm(Problem):
     """A residual row, its parts and the norm."""
 
     places = ("plain",)
 
     def __init__(self, size: int, split: int, style: Style, *, small: bool = False):
-        self.rows, self.buckets = (9, (8, 16)) if small else (ROWS, BUCKETS)
+        self.rows = SMALL_ROWS if small else ROWS
+        self.buckets = SMALL_BUCKETS if small else BUCKETS
         self.key = (size, split, self.rows)
         parts = floats(1, (self.rows, size, split), style)
         if style is Style.CANCEL:  # Each pair of parts nearly cancels.
@@ -61,13 +76,14 @@ class SumNorm:
         ]
 
 
-class Embedding:
+class Embedding(Problem):
     """Tokens by a table."""
 
     places = ("plain",)
 
     def __init__(self, size: int, style: Style, *, small: bool = False):
-        self.rows, self.buckets = (9, (8, 16)) if small else (ROWS, BUCKETS)
+        self.rows = SMALL_ROWS if small else ROWS
+        self.buckets = SMALL_BUCKETS if small else BUCKETS
         self.key = (size, self.rows)
         self.token = np.random.default_rng(0).integers(0, VOCAB, self.rows).astype(np.int32)
         self.token[:2] = 0, VOCAB - 1
@@ -101,9 +117,7 @@ NORM = Subject(
         Control("residual dropped", "reference", (("wide = wide + total", "wide = total"),)),
         Control("another layer's weight", "reference", (("weight_ref.at[scalars_ref[0]]", "weight_ref.at[0]"),)),
         Control("a neighbour's residual", "rows", (("read(x_ref.at[row])", "read(x_ref.at[row ^ 1])"),)),
-        Control(
-            "mean taken over too few elements", "stress", (("/ x_ref.shape[1]", "/ (x_ref.shape[1] * 31 // 32)"),)
-        ),
+        Control("mean taken over too few elements", "stress", (("/ x_ref.shape[1]", "/ (x_ref.shape[1] * 31 // 32)"),)),
         Control("sums stored one row too far", "bounds", (("sum_ref[row] = ", "sum_ref[row + 1] = "),)),
     ),
 )

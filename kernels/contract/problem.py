@@ -20,6 +20,9 @@ ROWS = 129
 BUCKETS = (8, 16, 32, 64, 128, 256)
 """Row counts that programs are compiled for; the count of rows that matter is an argument."""
 
+SMALL_ROWS, SMALL_BUCKETS = 9, (8, 16)
+"""The same of problems for the interpreter."""
+
 type Call = Callable[..., Any]
 """An operator of one route: the public function without `route`."""
 

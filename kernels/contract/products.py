@@ -12,7 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfjax.kernels.contract.controls import Control
-from tfjax.kernels.contract.problem import BUCKETS, ROWS, Call, Judged, Style, Subject, floats, placed, selected, wide
+from tfjax.kernels.contract.problem import (
+    BUCKETS,
+    ROWS,
+    SMALL_BUCKETS,
+    SMALL_ROWS,
+    Call,
+    Judged,
+    Problem,
+    Style,
+    Subject,
+    floats,
+    placed,
+    selected,
+    wide,
+)
 from tfjax.kernels.gpu.plans import Form, Plan, split_of
 from tfjax.kernels.layer_matmul import layer_glu, layer_matmul
 from tfjax.kernels.specs import SPECS, TINY
@@ -22,7 +36,7 @@ JUDGED_COLUMNS = 96
 MODULE = "tfjax.kernels.gpu.layer_matmul"
 
 
-class Product:
+class Product(Problem):
     """Rows by one matrix, as parts or gated."""
 
     places = ("plain",)
@@ -76,7 +90,7 @@ class Product:
 
 
 def _problem(inner: int, columns: int, style: Style, *, gated: bool = False, small: bool = False) -> Product:
-    rows, buckets = (9, (8, 16)) if small else (ROWS, BUCKETS)
+    rows, buckets = (SMALL_ROWS, SMALL_BUCKETS) if small else (ROWS, BUCKETS)
     split = 2 if small else split_of(inner, columns)
     return Product(inner, columns, split, style, gated=gated, rows=rows, buckets=buckets)
 

@@ -192,4 +192,4 @@ def _by_warpgroup(pipeline: Any, inputs: Any, shape: tuple[int, int], one: Any, 
         pipeline(step)(*inputs)
         return tuple(total[...] for total in sums)
 
-    return pl.run_scoped(walk, *[plgpu.ACC(shape, jnp.float32)] * (2 if gated else 1))
+    return pl.run_scoped(walk, *[plgpu.WGMMAAccumulatorRef(shape, jnp.float32)] * (2 if gated else 1))

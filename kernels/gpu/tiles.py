@@ -16,7 +16,9 @@ WARPGROUP = 128
 def swizzled(columns: int, item_bytes: int) -> tuple[Any, ...]:
     """Transforms of a tile in shared memory that products and bulk copies both take."""
     swizzle = plgpu.find_swizzle(columns * item_bytes * 8)
-    return plgpu.TilingTransform((8, swizzle // item_bytes)), plgpu.SwizzleTransform(swizzle)
+    tiling: Any = plgpu.TilingTransform
+    swizzling: Any = plgpu.SwizzleTransform
+    return tiling((8, swizzle // item_bytes)), swizzling(swizzle)
 
 
 def block_spec(

@@ -17,6 +17,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch
+from tfjax.kernels.gpu.page_products import clear_behind, mixed_values, scores
 from tfjax.kernels.gpu.tiles import heads_layout, swizzled
 from tfjax.kernels.paged_attention import MASKED, PAGE_ROWS
 from tfjax.kernels.rope_write import Pools
@@ -189,7 +190,7 @@ def _walk(memory: _Memory, item: _Item, seen: Any, fetch: Any, interpreted: bool
         key_tile, value_tile = memory.keys.at[slot], memory.values.at[slot]
         plgpu.barrier_wait(memory.keys_ready.at[slot])
         first = (item.page + page) * PAGE_ROWS
-        score = _scores(memory.q, key_tile) * scale
+        score = scores(memory.q, key_tile) * scale
         place = plgpu.broadcasted_iota(jnp.int32, score.shape, 1, layout=plgpu.Layout.WGMMA) + first
         score = jnp.where(place <= lax.broadcast_in_dim(seen, score.shape, (0,)), score, MASKED)
         peak = jnp.maximum(carry.peak, score.max(axis=1))
@@ -199,8 +200,8 @@ def _walk(memory: _Memory, item: _Item, seen: Any, fetch: Any, interpreted: bool
         mixed = carry.mixed * lax.broadcast_in_dim(shrunk, carry.mixed.shape, (0,))
         plgpu.barrier_wait(memory.values_ready.at[slot])
         # What lies behind the last position may be anything, and zero times that may not be zero.
-        pl.when(first + PAGE_ROWS > item.last + 1)(functools.partial(_clear, value_tile, item.last - first))
-        mixed = _mixed(mixed, weight.astype(BF16), value_tile, memory.weight, interpreted)
+        pl.when(first + PAGE_ROWS > item.last + 1)(functools.partial(clear_behind, value_tile, item.last - first))
+        mixed = mixed_values(mixed, weight.astype(BF16), value_tile, memory.weight, interpreted)
         pl.when(page + STAGES < item.pages)(functools.partial(fetch, page + STAGES))
         return Partial(peak, total, mixed)
 
@@ -210,41 +211,6 @@ def _walk(memory: _Memory, item: _Item, seen: Any, fetch: Any, interpreted: bool
         plgpu.layout_cast(jnp.zeros((BLOCK_ROWS, size), jnp.float32), plgpu.Layout.WGMMA),
     )
     return Partial(*lax.fori_loop(0, item.pages, one_page, start))
-
-
-def _scores(q: Any, keys: Any) -> Any:
-    def product(score: Any) -> Any:
-        plgpu.wgmma(score, q, keys.T)
-        return score[...]
-
-    return pl.run_scoped(product, plgpu.ACC((BLOCK_ROWS, PAGE_ROWS), jnp.float32))
-
-
-def _clear(values: Any, last: Any) -> None:
-    """Zero the values of a page's places after `last`."""
-    value = plgpu.load(values, layout=plgpu.Layout.WGMMA)
-    place = plgpu.broadcasted_iota(jnp.int32, values.shape, 0, layout=plgpu.Layout.WGMMA)
-    values[...] = jnp.where(place <= last, value, jnp.zeros_like(value))
-    plgpu.commit_smem()
-
-
-def _mixed(mixed: Any, weight: Any, values: Any, weight_tile: Any, interpreted: bool) -> Any:
-    """`mixed + weight @ values`."""
-    if interpreted:  # The interpreter knows neither weights in registers nor sums that go on.
-        weight_tile[...] = weight
-        plgpu.commit_smem()
-
-        def alone(out: Any) -> Any:
-            plgpu.wgmma(out, weight_tile, values)
-            return out[...]
-
-        return mixed + pl.run_scoped(alone, plgpu.ACC(mixed.shape, jnp.float32))
-
-    def onto(out: Any) -> None:
-        plgpu.wgmma(out, weight, values)
-        plgpu.wgmma_wait(0)
-
-    return pl.run_state(onto)(plgpu.ACC.init(mixed))
 
 
 def merged(before: Partial, chunk: Partial, live: Any) -> Partial:
@@ -292,7 +258,7 @@ def _merge(
         found = ref.at[(*at[:-1], index)]
         return found[...] if form is None else plgpu.load(found, layout=form, optimized=False)
 
-    scalar = None if unit == 1 else layout.reduce(1)
+    scalar: Any = None if unit == 1 else layout.reduce(1)
 
     def read(chunk: Any) -> Partial:
         at = jnp.minimum(chunk, last)
