@@ -67,12 +67,13 @@ def grouped_by_expert(x: jax.Array, chosen: jax.Array, experts: Experts) -> jax.
         pair = jax.lax.dynamic_slice_in_dim(groups.pair, groups.start[expert] + first, tile)
         own = jax.tree.map(functools.partial(jax.lax.dynamic_index_in_dim, index=expert, keepdims=False), experts)
         inner = _gated(rows_matmul(x[pair // ranks], own.gate_up), x.dtype)
-        real = jnp.where(first + jnp.arange(tile) < groups.count[expert], pair, rows * ranks)
+        real = jnp.where(first + jnp.arange(tile) < groups.rows[expert], pair, rows * ranks)
         return outputs.at[real].set(rows_matmul(inner, own.down), mode="drop")
 
     outputs = jnp.zeros((rows * ranks, x.shape[1]), jnp.float32)
     outputs = jax.lax.fori_loop(0, groups.last_tile[-1], one_tile, outputs)
-    return outputs.reshape(rows, ranks, -1)
+    by_rank: jax.Array = outputs.reshape(rows, ranks, -1)
+    return by_rank
 
 
 def tile_rows(rows: int, ranks: int, experts: int) -> int:
@@ -86,7 +87,7 @@ class _Groups(NamedTuple):
 
     pair: jax.Array
     start: jax.Array
-    count: jax.Array
+    rows: jax.Array
     first_tile: jax.Array
     last_tile: jax.Array
 

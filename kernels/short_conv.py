@@ -7,6 +7,8 @@ are rejected: they lie past the stream's length and are overwritten when their p
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -56,7 +58,7 @@ def short_conv(
 def _rounded_product(a: jax.Array, b: jax.Array) -> jax.Array:
     """a * b, rounded for certain: a stored input and one of the same forward must have equal bits."""
     wide = a.astype(jnp.float32) * b.astype(jnp.float32)
-    kind = jnp.finfo(a.dtype)
+    kind: Any = jnp.finfo(a.dtype)  # type: ignore[no-untyped-call]
     return jax.lax.reduce_precision(wide, kind.nexp, kind.nmant).astype(a.dtype)
 
 

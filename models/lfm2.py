@@ -29,6 +29,7 @@ DENSE_KEYS = KNOWN_KEYS | frozenset(
 )
 
 type Cache = tuple[LayerCache | ConvCache, ...]
+type Parts = dict[str, tuple[Source, ...]]
 
 
 def config_from_hf(config: Mapping[str, Any]) -> Lfm2Config:
@@ -135,10 +136,10 @@ def cache_bytes_per_lane(config: Lfm2Config, dtype: jnp.dtype) -> int:
     return (config.layers - sum(config.attends)) * RING * config.hidden * np.dtype(dtype).itemsize
 
 
-def sources(config: Lfm2Config) -> dict[str, tuple[Source, ...]]:
+def sources(config: Lfm2Config) -> Parts:
     """Which checkpoint tensors make each parameter (several are laid end to end along the first axis)."""
     c = config
-    found = {
+    found: Parts = {
         "embedding": (Source("model.embed_tokens.weight", (c.vocab, c.hidden)),),
         "norm.weight": (Source("model.embedding_norm.weight", (c.hidden,)),),
     }
@@ -153,9 +154,6 @@ def sources(config: Lfm2Config) -> dict[str, tuple[Source, ...]]:
             parts[f"{norm}.weight"] = (Source(f"{name}.{norm}.weight", (c.hidden,)),)
         found |= {f"layers.{index}.{parameter}": tensors for parameter, tensors in parts.items()}
     return found
-
-
-type Parts = dict[str, tuple[Source, ...]]
 
 
 def _attention_sources(c: Lfm2Config, layer: str) -> Parts:

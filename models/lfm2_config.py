@@ -179,7 +179,7 @@ def stored_width(config: Mapping[str, Any]) -> tuple[int, str]:
 def _read_rope(config: Mapping[str, Any]) -> RopeConfig:
     """`theta` is an older name of `rope_theta`."""
     older = config.get("theta")
-    renamed = dict(config) if older is None else {"rope_theta": older} | config
+    renamed = config if older is None else {"rope_theta": older, **config}
     return RopeConfig.from_hf(renamed, default_theta=DEFAULT_THETA)
 
 
