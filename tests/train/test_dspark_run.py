@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -15,7 +16,11 @@ from tests.train import dspark_run
 from tests.train.dspark_run import settings
 from tfjax.models.dspark_config import DSparkConfig
 from tfjax.train import dspark_run as command
-from tfjax.train.dspark_run import run
+from tfjax.train.dense_target import read_target
+from tfjax.train.dspark_files import served
+from tfjax.train.dspark_material import gather
+from tfjax.train.dspark_model import models_of, published, random_params
+from tfjax.train.dspark_run import measure, run
 
 
 @pytest.fixture
@@ -76,7 +81,7 @@ def test_other_settings_do_not_go_on_with_a_run(base: Path) -> None:
         run(settings(base, "--seed", "2"), [])
 
 
-def test_planned_minutes_are_kept_for_resuming(base: Path) -> None:
+def test_planned_minutes_are_kept_for_resuming(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = settings(base, "--limit-s", "0", minutes="0.01")
     run(asked, [])
     planned = json.loads((base / "out" / "checkpoints" / "plan.json").read_text())["steps"]
@@ -84,8 +89,24 @@ def test_planned_minutes_are_kept_for_resuming(base: Path) -> None:
     assert record["steps"]["planned"] == planned
     assert planned % 2 == 0
     assert record["steps"]["taken"] == 2
+    monkeypatch.setattr(command, "steps_in", lambda *_: 1 << 20)
     run(asked, [])
-    assert json.loads((base / "out" / "training.json").read_text())["steps"]["resumed_from"] == 2
+    again = json.loads((base / "out" / "training.json").read_text())["steps"]
+    assert (again["resumed_from"], again["planned"]) == (2, planned)
+
+
+def test_what_is_measured_is_what_is_served(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = settings(base, "--bits", "8").for_device("cpu")
+    material = gather(asked, lambda _text, _share: None)
+    target = read_target(material.checkpoint)
+    params = random_params(material.config, target, 1)
+    seen: list[Any] = []
+    monkeypatch.setattr(command, "land", lambda params, *_, **__: seen.append(params))
+    monkeypatch.setattr(command, "walk", lambda *_: None)
+    measure(params, models_of(material.config, target, material.draft_ids), material, material.config, asked)
+    assert len(seen) == len(material.measured)
+    for name, value in published(served(params, 8)):
+        np.testing.assert_array_equal(dict(published(seen[0]))[name], value)
 
 
 def test_checkpoints_lie_between_dispatches(base: Path) -> None:
