@@ -25,12 +25,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--suite", action="append", choices=SUITES, help="may be repeated (default: all)")
     parser.add_argument("--seconds", type=float, default=200, help="the contract begins nothing after this time")
+    parser.add_argument("--together", type=int, default=8, help="gates of the contract that run at once (default: 8)")
     parser.add_argument("--layers", type=int, default=32, help="layers of the window's model (default: 32)")
     parser.add_argument("--output", type=Path, help="JSON file")
     arguments = parser.parse_args()
     _prepare()
     suites: dict[str, Callable[[], Any]] = {
-        "contract": lambda: _contract(arguments.seconds),
+        "contract": lambda: _contract(arguments.seconds, arguments.together),
         "kernels": _kernels,
         "window": lambda: _window(arguments.layers),
     }
@@ -72,10 +73,10 @@ def _facts() -> dict[str, Any]:
     return {"device": device.device_kind, "python": platform.python_version(), "packages": packages}
 
 
-def _contract(seconds: float) -> Any:
+def _contract(seconds: float, together: int) -> Any:
     from tfjax.kernels.contract.running import run
 
-    report = run(say=lambda line: print(line, file=sys.stderr), seconds=seconds)
+    report = run(say=lambda line: print(line, file=sys.stderr), seconds=seconds, together=together)
     for line in report.lines():
         print(line[:400], flush=True)
     return report.as_json()

@@ -26,11 +26,24 @@ ROWS = (16, 64)
 
 
 def measured(function: Callable[..., Any], *arguments: Any) -> list[tuple[str, float]]:
-    """Names and microseconds of the device kernels of one call."""
+    """Names and microseconds of the device kernels of one call of a jitted function, after a first call."""
     from jax.experimental.mosaic.gpu import profiler
 
     _, kernels = profiler.measure(function, aggregate=False)(*arguments)
     return [(name, 1000 * milliseconds) for name, milliseconds in kernels or []]
+
+
+def measured_once(work: Callable[[], Any]) -> list[tuple[str, float]]:
+    """The same of work that was done before and that cannot be repeated with the same arguments."""
+    from jax.experimental.mosaic.gpu import profiler
+
+    extension = profiler.mosaic_gpu_lib._mosaic_gpu_ext
+    extension._cupti_init()
+    try:
+        jax.block_until_ready(work())
+    finally:
+        kernels = extension._cupti_get_timings(True)
+    return [(name, 1000 * milliseconds) for name, milliseconds in kernels]
 
 
 def measure_kernels() -> list[dict[str, Any]]:

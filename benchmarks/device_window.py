@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.device_kernels import BYTES_PER_SECOND, measured
+from benchmarks.device_kernels import BYTES_PER_SECOND, measured_once
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
 from tfjax.kernels.routes import Route
 from tfjax.kernels.specs import SPECS, Spec
@@ -37,8 +38,8 @@ def measure_windows(layers: int) -> list[dict[str, Any]]:
         f"floor {floor:.2f} ms"
     )
     found, kept = [], {}
+    step = program(config)
     for rows, bucket in CASES:
-        step = program(config)
         arguments = window_of(config, rows, bucket)
         pools = empty_pools(config, 1 + CAPACITY // PAGE_ROWS, jnp.dtype(jnp.bfloat16))
         start = time.perf_counter()
@@ -59,7 +60,7 @@ def measure_windows(layers: int) -> list[dict[str, Any]]:
             f"first call {first_s:.1f} s",
             flush=True,
         )
-        row["kernels"] = _kernels(program(config, donate=False), weights, pools, arguments)
+        row["kernels"] = _kernels(functools.partial(step, weights, pools, *arguments))
         found.append(row)
     equal = {
         "one_row_equals_first_of_16": bool((kept[1] == kept[16][:1]).all()),
@@ -70,10 +71,10 @@ def measure_windows(layers: int) -> list[dict[str, Any]]:
     return found
 
 
-def _kernels(step: Callable[..., Any], weights: Any, pools: Any, arguments: Any) -> dict[str, Any]:
+def _kernels(window: Callable[[], Any]) -> dict[str, Any]:
     """Sums by kernel name, and how many launches."""
     try:
-        kernels = measured(step, weights, pools, *arguments)
+        kernels = measured_once(window)
     except Exception as error:  # noqa: BLE001 - the wall times stand without it
         print(f"    no kernel times: {type(error).__name__}: {str(error)[:200]}")
         return {}
@@ -157,11 +158,11 @@ def window_of(config: LlamaConfig, rows: int, bucket: int) -> tuple[Rows, jax.Ar
     return shared, jnp.int32(rows)
 
 
-def program(config: LlamaConfig, *, donate: bool = True) -> Callable[..., Any]:
-    """One window, jitted: weights, pools, rows and their count to logits and pools."""
+def program(config: LlamaConfig) -> Callable[..., Any]:
+    """One window, jitted: weights, pools (donated), rows and their count to logits and pools."""
 
     def step(weights: StackedWeights, pools: Any, rows: Rows, count: jax.Array) -> Any:
         done = forward(config, weights, pools, rows, count, tile_rows=TILE_ROWS, route=Route.PALLAS_GPU)
         return logits(weights, done.hidden, count, route=Route.PALLAS_GPU), done.cache
 
-    return jax.jit(step, donate_argnums=(1,) if donate else ())
+    return jax.jit(step, donate_argnums=1)

@@ -118,7 +118,7 @@ NORM = Subject(
         Control("another layer's weight", "reference", (("weight_ref.at[scalars_ref[0]]", "weight_ref.at[0]"),)),
         Control("a neighbour's residual", "rows", (("read(x_ref.at[row])", "read(x_ref.at[row ^ 1])"),)),
         Control("mean taken over too few elements", "stress", (("/ x_ref.shape[1]", "/ (x_ref.shape[1] * 31 // 32)"),)),
-        Control("sums stored one row too far", "bounds", (("sum_ref[row] = ", "sum_ref[row + 1] = "),)),
+        Control("sums stored one row too far", "bounds", (("sum_ref.at[row]", "sum_ref.at[row + 1]"),)),
     ),
 )
 
@@ -131,6 +131,6 @@ EMBED = Subject(
     controls=(
         Control("the token beside", "reference", (("token_ref[row]]", "token_ref[row] ^ 1]"),)),
         Control("a neighbour's token", "rows", (("token_ref[row]]", "token_ref[row ^ 1]]"),)),
-        Control("stored one row too far", "bounds", (("out_ref[row] = ", "out_ref[row + 1] = "),)),
+        Control("stored one row too far", "bounds", (("out_ref.at[row]", "out_ref.at[row + 1]"),)),
     ),
 )

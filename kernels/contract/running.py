@@ -60,12 +60,14 @@ def run(
     say: Callable[[str], None] = print,
     counts: Sequence[int] = ALL_COUNTS,
     seconds: float = math.inf,
+    together: int = COMPILED_TOGETHER,
 ) -> Report:
     """The contract of the named kernels, or of all.
 
     Args:
         counts: row counts of the rows gate.
         seconds: gates and controls that have not begun by then are reported as not run.
+        together: how many run at once on a device; compilation takes most of their time.
     """
     device = jax.devices()[0]
     small_only = device.platform == "cpu"
@@ -100,8 +102,8 @@ def run(
                 functools.partial(_control, subject, control, interpret=interpret, end=end)
                 for control in subject.controls
             )
-    # The interpreter keeps state of its own; elsewhere compilation is what takes time.
-    with ThreadPoolExecutor(1 if interpret else COMPILED_TOGETHER) as pool:
+    # The interpreter keeps a state that its kernels share.
+    with ThreadPoolExecutor(1 if interpret else together) as pool:
         for result in pool.map(lambda job: job(), [*small, *controls, *large]):
             say(result.line)
             if isinstance(result, GateResult):

@@ -10,7 +10,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch
-from tfjax.kernels.gpu.tiles import row_layout
+from tfjax.kernels.gpu.tiles import put, row_layout
 
 
 def embed_rows(table: jax.Array, token: jax.Array, count: jax.Array, *, how: Launch = PLAIN) -> jax.Array:
@@ -22,7 +22,7 @@ def embed_rows(table: jax.Array, token: jax.Array, count: jax.Array, *, how: Lau
 
         @pl.when(row < count_ref[0])
         def _() -> None:
-            out_ref[row] = plgpu.load(table_ref.at[token_ref[row]], layout=layout, optimized=False)
+            put(out_ref.at[row], plgpu.load(table_ref.at[token_ref[row]], layout=layout, optimized=False))
 
     (out,), _ = launch(
         body,

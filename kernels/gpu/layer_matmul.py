@@ -18,7 +18,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch
 from tfjax.kernels.gpu.plans import Form, Plan, padded_rows, plan_of
-from tfjax.kernels.gpu.tiles import block_spec
+from tfjax.kernels.gpu.tiles import block_spec, put
 from tfjax.kernels.routes import Unsupported
 
 BF16 = jnp.bfloat16
@@ -153,7 +153,7 @@ def _by_mma(pipeline: Any, inputs: Any, plan: Plan, gated: bool) -> Any:
     sums = pipeline(step, init_carry=(zeros,) * (2 if gated else 1))(*inputs)
 
     def store(at: Any, value: Any) -> None:
-        at[...] = value
+        put(at, value)
 
     return sums, store
 
@@ -165,7 +165,7 @@ def _by_weights(pipeline: Any, inputs: Any, plan: Plan, gated: bool) -> Any:
         plgpu.wgmma(total, tile, x_tile.T)
 
     def store(at: Any, value: Any) -> None:
-        at.T[...] = plgpu.layout_cast(value, plgpu.Layout.WGMMA_TRANSPOSED)
+        put(at.T, plgpu.layout_cast(value, plgpu.Layout.WGMMA_TRANSPOSED))
 
     return _by_warpgroup(pipeline, inputs, (plan.columns, plan.rows), one, gated), store
 
@@ -177,7 +177,7 @@ def _by_rows(pipeline: Any, inputs: Any, plan: Plan, gated: bool) -> Any:
         plgpu.wgmma(total, x_tile, tile.T)
 
     def store(at: Any, value: Any) -> None:
-        at[...] = value
+        put(at, value)
 
     return _by_warpgroup(pipeline, inputs, (plan.rows, plan.columns), one, gated), store
 

@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch
-from tfjax.kernels.gpu.tiles import heads_layout
+from tfjax.kernels.gpu.tiles import heads_layout, put
 from tfjax.kernels.rope_write import HeadNorm, Heads, Places, Pools, Turns
 from tfjax.kernels.routes import Unsupported
 
@@ -97,7 +97,7 @@ def _body(
         first = unit * q_unit
         kv_head, place = first // heads.group, first % heads.group
         for part, value in zip(some.halves, prepared(some, first, 0), strict=True):
-            some.at(q_ref.at[kv_head, row], place, part)[...] = value
+            put(some.at(q_ref.at[kv_head, row], place, part), value)
 
     @pl.when((row < scalars_ref[1]) & (unit >= q_units))
     def _() -> None:
@@ -109,8 +109,8 @@ def _body(
         # Zero times a value is zero unless the value is not finite.
         sound = some.each(some.sum(v[0].astype(jnp.float32) * 0 + v[1].astype(jnp.float32) * 0)) == 0
         for part, key, value in zip(some.halves, k, v, strict=True):
-            some.page_at(keys_ref.at[page], first, slot, part)[...] = jnp.where(sound, key, jnp.nan)
-            some.page_at(values_ref.at[page], first, slot, part)[...] = jnp.where(sound, value, 0)
+            put(some.page_at(keys_ref.at[page], first, slot, part), jnp.where(sound, key, jnp.nan))
+            put(some.page_at(values_ref.at[page], first, slot, part), jnp.where(sound, value, 0))
 
 
 class _Some:

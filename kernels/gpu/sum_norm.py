@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch
-from tfjax.kernels.gpu.tiles import row_layout
+from tfjax.kernels.gpu.tiles import put, row_layout
 
 MIN_PARTS = 1
 """A kernel's operand cannot be empty; without parts one is passed and left alone."""
@@ -72,7 +72,7 @@ def _body(
                 total = total + read(parts_ref.at[part, row])
             wide = wide + total
         summed = wide.astype(x_ref.dtype)
-        sum_ref[row] = summed
+        put(sum_ref.at[row], summed)
         wide = summed.astype(jnp.float32)
         scale = lax.rsqrt(jnp.sum(wide * wide) / x_ref.shape[1] + eps)
-        norm_ref[row] = (wide * scale).astype(x_ref.dtype) * read(weight_ref.at[scalars_ref[0]])
+        put(norm_ref.at[row], (wide * scale).astype(x_ref.dtype) * read(weight_ref.at[scalars_ref[0]]))

@@ -28,6 +28,16 @@ def block_spec(
     return plgpu.BlockSpec(shape, index, transforms=swizzled(shape[-1], item_bytes), delay_release=held)
 
 
+def put(ref: Any, value: Any) -> None:
+    """Store registers to device memory, in pieces as small as their layout has them."""
+    # Before jax 0.12 a plain store did that; since then it refuses pieces that are not whole sectors.
+    store: Any = getattr(plgpu, "store", None)
+    if store is None:
+        ref[...] = value
+    else:
+        store(ref, value, optimized=False)
+
+
 def row_layout(size: int) -> Any:
     """Registers of a vector that one block holds, every thread the same number of elements.
 

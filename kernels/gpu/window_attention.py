@@ -18,7 +18,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch
 from tfjax.kernels.gpu.page_products import clear_behind, mixed_values, scores
-from tfjax.kernels.gpu.tiles import heads_layout, swizzled
+from tfjax.kernels.gpu.tiles import heads_layout, put, swizzled
 from tfjax.kernels.paged_attention import MASKED, PAGE_ROWS
 from tfjax.kernels.rope_write import Pools
 from tfjax.kernels.routes import Unsupported
@@ -164,8 +164,8 @@ def _chunks(
         plgpu.commit_smem()
         seen = plgpu.load(seen_ref.at[pl.ds(first, BLOCK_ROWS)], layout=plgpu.Layout.WGMMA.reduce(1), optimized=False)
         found = _walk(memory, item, seen, fetch, interpreted)
-        peak_ref.at[item.chunk, head, item.start][...] = found.peak
-        total_ref.at[item.chunk, head, item.start][...] = found.total
+        put(peak_ref.at[item.chunk, head, item.start], found.peak)
+        put(total_ref.at[item.chunk, head, item.start], found.total)
         memory.out[...] = found.mixed
         plgpu.commit_smem()
 
@@ -285,7 +285,4 @@ def _merge(
     total = end.total if unit == 1 else lax.broadcast_in_dim(end.total, shape, (0,))
     out = (end.mixed / total).astype(out_ref.dtype)
     first = head * group + within
-    if unit == 1:
-        out_ref.at[row, first][...] = out
-    else:
-        out_ref.at[row, pl.ds(first, unit)][...] = out
+    put(out_ref.at[row, first] if unit == 1 else out_ref.at[row, pl.ds(first, unit)], out)
