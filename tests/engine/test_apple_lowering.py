@@ -14,12 +14,13 @@ import pytest
 from jax.experimental import io_callback
 
 from tests.models.tiny import TINY, random_llama
+from tests.models.tiny_lfm2 import MOE, random_lfm2
 from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.rows_buffer import FIELDS
 from tfjax.engine.step import Bucket, Step
 from tfjax.engine.target import empty_state
 from tfjax.engine.weights import LoadedModel
-from tfjax.models.llama import FAMILY
+from tfjax.models import lfm2_moe, llama
 
 PLATFORMS = ("METAL", "mps", "mtl", "metal", "cuda")
 """Names under which Apple's plugins register (jax-metal, jax-mps, jax-graft, metaljax), and CUDA's."""
@@ -47,20 +48,23 @@ def faults(text: str) -> set[str]:
 
 
 @functools.cache
-def step_and_arguments(dtype: str) -> tuple[Step, Bucket, tuple[Any, ...]]:
+def step_and_arguments(name: str, dtype: str) -> tuple[Step, Bucket, tuple[Any, ...]]:
     kind = jnp.dtype(dtype)
-    model = random_llama(TINY, kind)
+    model: Any = random_llama(TINY, kind) if name == "llama" else random_lfm2(MOE, kind)
+    family: Any = llama.FAMILY if name == "llama" else lfm2_moe.FAMILY
     step, bucket = Step(model), Bucket(8, 8, 4)
-    state = jax.eval_shape(lambda: empty_state(LoadedModel(FAMILY, TINY, model, kind), MEMORY))
+    state = jax.eval_shape(lambda: empty_state(LoadedModel(family, model.config, model, kind), MEMORY))
     int32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.int32)
     table = int32((MEMORY.lanes + 1, MEMORY.pages_per_lane))
     return step, bucket, (step.parameters, state, int32((bucket.rows,)), int32((len(FIELDS), bucket.rows)), table)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("platform", PLATFORMS)
-def test_the_whole_step_lowers(platform: str, dtype: str) -> None:
-    step, bucket, arguments = step_and_arguments(dtype)
+@pytest.mark.parametrize(
+    ("platform", "name"), [*((platform, "llama") for platform in PLATFORMS), ("METAL", "lfm2"), ("cuda", "lfm2")]
+)
+def test_the_whole_step_lowers(platform: str, name: str, dtype: str) -> None:
+    step, bucket, arguments = step_and_arguments(name, dtype)
     text = lowered(functools.partial(step.forward, bucket), platform, *arguments)
     assert faults(text) == set()
     operations = set(re.findall(r"(?:stablehlo|chlo)\.[a-z_0-9]+", text))

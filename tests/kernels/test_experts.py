@@ -115,6 +115,13 @@ def test_tiles_are_what_an_expert_gets_on_average() -> None:
     assert tile_rows(64, 1, 64) == LEAST_TILE
 
 
+@pytest.mark.parametrize(("platform", "sorts"), [("cpu", True), ("cuda", False), ("mps", True)])
+def test_a_gpu_computes_every_expert(platform: str, sorts: bool) -> None:
+    x, (chosen, weight) = rows_of_normals(0, 8, SIZE), choices(8, 2, 8)
+    exported = jax.export.export(jax.jit(experts_mlp), platforms=[platform])(x, chosen, weight, weights(8))
+    assert ("stablehlo.sort" in str(exported.mlir_module())) == sorts
+
+
 # Faults that the comparison must show.
 
 
