@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.train.tiny_target import settings, tiny_sources
-from tfjax.train import target_run
+from tests.train.tiny_target import SOURCES, settings, tiny_sources
+from tfjax.train import corpus_tokens, target_run
 from tfjax.train.corpus_tokens import UnusableCorpus
 from tfjax.train.small_checkpoints import OtherRun
 from tfjax.train.target_pace import Timing
@@ -69,12 +70,17 @@ def test_preparing_stops_before_training(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_another_run_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_another_run_is_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = run(settings(tmp_path, "out", "--limit-s", "0"), [])
     assert "after 2 of 12 steps" in text
     assert text.endswith("stopped at its limit; the same command goes on from here")
     with pytest.raises(OtherRun, match=r"holds a run with weight_decay 0\.1, and this one has 0\.2"):
         run(settings(tmp_path, "out", "--weight-decay", "0.2"), [])
+    shutil.rmtree(tmp_path / "corpus")
+    fewer = dataclasses.replace(SOURCES, files=SOURCES.files[:-1])
+    monkeypatch.setattr(corpus_tokens, "read_sources", lambda packages: fewer)
+    with pytest.raises(OtherRun, match="holds a run with tokens"):
+        run(settings(tmp_path), [])
 
 
 def test_pieces_are_rows_and_too_few_tokens_are_refused() -> None:

@@ -33,7 +33,10 @@ def _body(head: str, word: str) -> str:
 
 FUNCTIONS = tuple(function(number) for number in range(200))
 SOURCES = Sources(
-    files=tuple(SourceFile(one.module, 3 * one.source) for one in FUNCTIONS),
+    files=(
+        *(SourceFile(one.module, 3 * one.source) for one in FUNCTIONS),
+        SourceFile("library.tokens", 'TURN_END, END = "<|im_end|>", "<|endoftext|>"\n' * 9),
+    ),
     versions={"python": "3"},
     licenses={"python": "PSF-2.0"},
     left_out={},
