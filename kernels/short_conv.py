@@ -95,14 +95,21 @@ def _tail_slot(position: jax.Array, slots: int) -> jax.Array:
 def _written(
     u: jax.Array, state: tuple[jax.Array, jax.Array], place: tuple[jax.Array, jax.Array], page_table: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Every row in its place. Of rows that would share a place in the ring the last one stays."""
     ring, tails = state
     lane, position = place
-    slots = tails.shape[1]
+    in_ring, in_tail = own_places(lane, position, tails.shape[1])
+    page = page_table[lane, position // PAGE_ROWS]
+    return ring.at[lane, in_ring].set(u, mode="drop"), tails.at[page, in_tail].set(u, mode="drop")
+
+
+def own_places(lane: jax.Array, position: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
+    """Where each row's input goes in the lane's ring and in the page's tail of `slots` places, past the end where not.
+
+    Of rows that would share a place in the ring only the last one has it, as not every device writes rows in order.
+
+    Shapes: int32 [R] each.
+    """
     slot = _tail_slot(position, slots)
     below = jnp.pad(lane, (0, RING), constant_values=-1)[RING:], jnp.pad(position, (0, RING))[RING:]
     superseded = (below[0] == lane) & (below[1] == position + RING)
-    in_ring = jnp.where((slot >= 0) | superseded, RING, position % RING)
-    page = page_table[lane, position // PAGE_ROWS]
-    in_tail = jnp.where(slot >= 0, slot, slots)
-    return ring.at[lane, in_ring].set(u, mode="drop"), tails.at[page, in_tail].set(u, mode="drop")
+    return jnp.where((slot >= 0) | superseded, RING, position % RING), jnp.where(slot >= 0, slot, slots)

@@ -13,7 +13,7 @@ from tests.kernels.conv_streams import LENGTH, PAGES, ConvStreams, Material, Par
 from tests.row_invariance import bits
 from tfjax.kernels import short_conv
 from tfjax.kernels.paged_attention import PAGE_ROWS
-from tfjax.kernels.short_conv import MOST_TAPS, RING
+from tfjax.kernels.short_conv import MOST_TAPS, RING, own_places
 
 BF16 = ml_dtypes.bfloat16
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, BF16])
@@ -186,6 +186,22 @@ def test_the_state_is_written_in_place() -> None:
         line for line in text.splitlines() if " copy(" in line and line.strip().split(" = ")[1].startswith(whole_state)
     ]
     assert copies == []
+
+
+@pytest.mark.parametrize("start", [0, 1, 63, 100])
+@pytest.mark.parametrize("rows", [1, 64, 128, 129, 300])
+def test_no_two_rows_of_a_lane_share_a_place(start: int, rows: int) -> None:
+    """The latest inputs are all kept; a short run of another lane stands before and behind."""
+    position = np.concatenate([np.arange(5), start + np.arange(rows), np.arange(5)]).astype(np.int32)
+    lane = np.repeat([1, 0, 2], [5, rows, 5]).astype(np.int32)
+    in_ring, in_tail = (np.asarray(part) for part in own_places(jnp.asarray(lane), jnp.asarray(position), 2))
+    tail = position % PAGE_ROWS >= PAGE_ROWS - 2
+    assert np.array_equal(in_tail, np.where(tail, position % PAGE_ROWS - (PAGE_ROWS - 2), 2))
+    kept = in_ring < RING
+    assert len(set(zip(lane[kept], in_ring[kept], strict=True))) == kept.sum()
+    latest = position > np.where(lane == 0, start + rows, 5) - 1 - RING
+    assert np.array_equal(kept, latest & ~tail)
+    assert np.array_equal(in_ring[kept], position[kept] % RING)
 
 
 # Faults that the comparison must show.
