@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tfjax.config import ENGINE_SETTINGS, ServeConfig, is_loopback
+from tfjax.config import ServeConfig, is_loopback
 from tfjax.options import ConfigError, Option, options
 from tfjax.serve import parser
+from tfjax.setting_values import ENGINE_SETTINGS
 from tfjax.sources import resolve
 
 # One value per setting that is not its default, as it is written on the command line.

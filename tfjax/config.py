@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfjax import setting_values as values
 from tfjax.api_keys import read_api_keys
 from tfjax.kinds import Choice, HostName, Integer, Number, Origin, Text
 from tfjax.options import MASK, ConfigError, check_values, options, setting
@@ -19,46 +20,7 @@ DRAFTS = "drafting"
 LIMITS = "limits"
 LOGGING = "logging"
 
-# What any command that runs a model takes; the other settings are the server's own.
-ENGINE_SETTINGS = (
-    "model",
-    "dtype",
-    "context",
-    "no_drafts",
-    "draft_tokens",
-    "drafter",
-    "drafter_depth",
-    "drafter_bits",
-    "drafter_qk_norm",
-    "drafter_policy",
-    "held_drafts",
-    "offline",
-)
-
-DRAFTER_AUTO, DRAFTER_NONE, DRAFTER_COPY, DRAFTER_TABLE = "auto", "none", "copy", "table"
-"""Values of --drafter that are no path."""
-
-POLICY_AUTO, POLICY_ALWAYS, POLICY_NEVER = "auto", "always", "never"
-"""Values of --drafter-policy."""
-
-HELD_AUTO, HELD_ON, HELD_OFF = "auto", "on", "off"
-"""Values of --held-drafts."""
-
-QK_NORM_CONFIG = "config"
-"""Value of --drafter-qk-norm that leaves the order to the drafter's config."""
-
-DRAFTER_BITS = (16, 8)
-
 MIB = 1 << 20
-
-DTYPES = {
-    "auto": "auto",
-    "bfloat16": "bfloat16",
-    "float32": "float32",
-    "bf16": "bfloat16",
-    "f32": "float32",
-    "float": "float32",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +43,7 @@ class ServeConfig:
     dtype: str = setting(
         "auto",
         "--dtype",
-        kind=Choice(DTYPES),
+        kind=Choice(values.DTYPES),
         group=MODEL,
         help="number format of weights and cache; auto is bfloat16, float32 takes twice the memory and is slower",
     )
@@ -134,7 +96,7 @@ class ServeConfig:
         help="most drafts checked in one round of a stream; fewer cost less when wrong and gain less when right",
     )
     drafter: str = setting(
-        DRAFTER_AUTO,
+        values.DRAFTER_AUTO,
         "--drafter",
         kind=Text("auto|none|copy|table|PATH"),
         group=DRAFTS,
@@ -158,25 +120,25 @@ class ServeConfig:
         help="precision of a DSpark drafter's weights; 8 rounds them to what an 8-bit file would hold",
     )
     drafter_qk_norm: str = setting(
-        QK_NORM_CONFIG,
+        values.QK_NORM_CONFIG,
         "--drafter-qk-norm",
-        kind=Choice({name: name for name in (QK_NORM_CONFIG, "before_rope", "after_rope", "none")}),
+        kind=Choice(values.words(values.QK_NORM_CONFIG, "before_rope", "after_rope", "none")),
         group=DRAFTS,
         help="where a DSpark drafter norms its query and key heads; another order than it was trained with lands fewer "
         "drafts, the tokens stay the same",
     )
     drafter_policy: str = setting(
-        POLICY_AUTO,
+        values.POLICY_AUTO,
         "--drafter-policy",
-        kind=Choice({name: name for name in (POLICY_AUTO, POLICY_ALWAYS, POLICY_NEVER)}),
+        kind=Choice(values.words(values.POLICY_AUTO, values.POLICY_ALWAYS, values.POLICY_NEVER)),
         group=DRAFTS,
         help="whether a DSpark drafter drafts: auto leaves it out on devices where it was never tried, always takes it "
         "there too, never takes none",
     )
     held_drafts: str = setting(
-        HELD_AUTO,
+        values.HELD_AUTO,
         "--held-drafts",
-        kind=Choice({name: name for name in (HELD_AUTO, HELD_ON, HELD_OFF)}),
+        kind=Choice(values.words(values.HELD_AUTO, values.HELD_ON, values.HELD_OFF)),
         group=DRAFTS,
         help="whether a DSpark drafter's drafts stay on the device until they are checked: on waits once a round "
         "less for it, off lets how sure the drafter is decide how many are checked; auto is on everywhere but on CPU",
@@ -297,11 +259,11 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         check_values(self)
-        if self.no_drafts and self.drafter not in (DRAFTER_AUTO, DRAFTER_NONE):
+        if self.no_drafts and self.drafter not in (values.DRAFTER_AUTO, values.DRAFTER_NONE):
             raise ConfigError(
                 f"--drafter: {self.drafter!r} cannot draft with --no-drafts, which turns all drafts off; leave one out"
             )
-        if self.drafter_bits not in DRAFTER_BITS:
+        if self.drafter_bits not in values.DRAFTER_BITS:
             raise ConfigError(
                 f"--drafter-bits: {self.drafter_bits} is neither 16 nor 8; fewer bits land fewer drafts and save no "
                 "time, as the drafter's part of a round is small"
@@ -317,16 +279,16 @@ class ServeConfig:
     @property
     def drafts(self) -> bool:
         """Whether anything drafts."""
-        return not self.no_drafts and self.drafter != DRAFTER_NONE
+        return not self.no_drafts and self.drafter != values.DRAFTER_NONE
 
     def resolved(self) -> dict[str, Any]:
         """All values by name, fit for JSON, secrets masked."""
-        values: dict[str, Any] = {}
+        found: dict[str, Any] = {}
         for field, option in options(self):
             value = getattr(self, field.name)
             items = [MASK if option.secret else item for item in value] if option.repeat else value
-            values[field.name] = items
-        return values
+            found[field.name] = items
+        return found
 
     def changed(self) -> dict[str, Any]:
         """The values that are not the default, as `resolved` shows them."""

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tfjax import __version__
-from tfjax.config import ENGINE_SETTINGS, ServeConfig
+from tfjax.config import ServeConfig
 from tfjax.kinds import Integer, Number
 from tfjax.options import ConfigError, Kind, add_options
 from tfjax.parsing import CommandParser
+from tfjax.setting_values import ENGINE_SETTINGS
 from tfjax.sources import resolve
 from tfjax.terminal import CANCELLED, FAILED, OK, CommandError, progress_on_stderr, run_command
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tfjax.config import DRAFTER_AUTO, ServeConfig
+from tfjax.config import ServeConfig
 from tfjax.engine.drafters.choosing import Choice, without
 from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.lane_tables import bytes_per_lane
 from tfjax.engine.memory import DoesNotFit, MemoryPlan, bytes_of_gib, memory_budget, plan_memory
 from tfjax.engine.weights import LoadedModel
+from tfjax.setting_values import DRAFTER_AUTO
 
 
 def fit_memory(

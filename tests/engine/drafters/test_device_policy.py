@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tfjax.config import POLICY_ALWAYS, POLICY_AUTO, POLICY_NEVER
 from tfjax.engine.drafters.device_policy import REASONS, UNKNOWN_APPLE, why_not
 from tfjax.jax_plugins import APPLE_PLATFORMS
+from tfjax.setting_values import POLICY_ALWAYS, POLICY_AUTO, POLICY_NEVER
 
 
 def device(platform: str, kind: str = "device") -> Any:

@@ -21,15 +21,16 @@ from tfjax.lanes.drafter import Ask
 # Where there are fewer drafts, or none.
 
 
-@pytest.mark.parametrize(("free", "drafts"), [(5, 5), (4, 4), (2, 2), (1, 1)])
-def test_drafts_stay_in_the_streams_pages(stage: Stage, free: int, drafts: int) -> None:
-    """Rows of the block that would lie past the last page are computed for nobody, and seen by nobody."""
-    stream = stage.on_lane(0, LONG[: PAGE_ROWS - free])
+@pytest.mark.parametrize("free", [5, 4, 2, 1])
+def test_drafts_stay_in_the_streams_pages(stage: Stage, free: int) -> None:
+    """Rows of the block that would lie past the last page are computed for nobody, seen by none and overwrite none."""
+    stream, other = stage.on_lane(0, LONG[: PAGE_ROWS - free]), stage.on_lane(1)
     stream.pages = stream.pages[:1]
-    pair = stage.started(stream)
-    (tokens,) = pair.draft([stream], [BLOCK])
-    assert list(tokens) == stage.says(stream, free).tokens[:drafts]
-    pair.end([stream])
+    pair = stage.started(stream, other)
+    said = [stage.says(stream, free).tokens, stage.says(other).tokens]
+    assert [list(tokens) for tokens in pair.draft([stream, other], [BLOCK, BLOCK])] == said
+    assert stage.knows(stage.drafter, stream)
+    pair.end([stream, other])
 
 
 def test_drafts_stay_in_the_drafters_context(stage: Stage) -> None:

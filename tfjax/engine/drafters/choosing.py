@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 
 from tfjax.checkpoints import CheckpointError, open_checkpoint
-from tfjax.config import DRAFTER_AUTO, DRAFTER_COPY, DRAFTER_TABLE, QK_NORM_CONFIG, ServeConfig
+from tfjax.config import ServeConfig
 from tfjax.engine.drafters.assets import ASSETS, is_dspark, made_for
 from tfjax.engine.drafters.device_policy import why_not
 from tfjax.engine.drafters.drafting_model import DraftingModel
@@ -20,6 +20,7 @@ from tfjax.engine.weights import LoadedModel, Progress
 from tfjax.lanes.table_drafts import Table
 from tfjax.models.blocks.qk_norm import QKNorm
 from tfjax.models.config import ConfigError
+from tfjax.setting_values import DRAFTER_AUTO, DRAFTER_COPY, DRAFTER_TABLE, QK_NORM_CONFIG
 from tfjax.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)

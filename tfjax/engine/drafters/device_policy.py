@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import jax
 
-from tfjax.config import POLICY_ALWAYS, POLICY_NEVER
 from tfjax.jax_plugins import APPLE_PLATFORMS
+from tfjax.setting_values import POLICY_ALWAYS, POLICY_NEVER
 
 REASONS = {
     "METAL": "jax-metal runs on an old jax only, in which no drafter was ever tried",

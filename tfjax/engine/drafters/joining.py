@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from tfjax.checkpoints.cache import cache_home
-from tfjax.config import DRAFTER_AUTO, HELD_AUTO, HELD_ON, ServeConfig
+from tfjax.config import ServeConfig
 from tfjax.engine.drafters.choosing import Choice, draft_depth, without
 from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.loading import UnusableDrafter
@@ -25,6 +25,7 @@ from tfjax.lanes.settings import Settings
 from tfjax.lanes.stream import Request
 from tfjax.lanes.table_drafts import TableDrafts
 from tfjax.models.dspark_config import DSparkConfig
+from tfjax.setting_values import DRAFTER_AUTO, HELD_AUTO, HELD_ON
 
 
 def add_drafter(

@@ -1,0 +1,48 @@
+"""Words and numbers that settings take, where other code has to know them."""
+
+from __future__ import annotations
+
+# What any command that runs a model takes; the other settings are the server's own.
+ENGINE_SETTINGS = (
+    "model",
+    "dtype",
+    "context",
+    "no_drafts",
+    "draft_tokens",
+    "drafter",
+    "drafter_depth",
+    "drafter_bits",
+    "drafter_qk_norm",
+    "drafter_policy",
+    "held_drafts",
+    "offline",
+)
+
+DRAFTER_AUTO, DRAFTER_NONE, DRAFTER_COPY, DRAFTER_TABLE = "auto", "none", "copy", "table"
+"""Values of --drafter that are no path."""
+
+POLICY_AUTO, POLICY_ALWAYS, POLICY_NEVER = "auto", "always", "never"
+"""Values of --drafter-policy."""
+
+HELD_AUTO, HELD_ON, HELD_OFF = "auto", "on", "off"
+"""Values of --held-drafts."""
+
+QK_NORM_CONFIG = "config"
+"""Value of --drafter-qk-norm that leaves the order to the drafter's config."""
+
+DRAFTER_BITS = (16, 8)
+
+DTYPES = {
+    "auto": "auto",
+    "bfloat16": "bfloat16",
+    "float32": "float32",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "float": "float32",
+}
+"""Spellings of --dtype."""
+
+
+def words(*names: str) -> dict[str, str]:
+    """Words that a setting takes as they are."""
+    return {name: name for name in names}
