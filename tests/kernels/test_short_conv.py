@@ -11,6 +11,7 @@ import pytest
 
 from tests.kernels.conv_streams import LENGTH, PAGES, ConvStreams, Material, Part, compiled, material, whole
 from tests.row_invariance import bits
+from tfjax.engine.buckets import row_invariant_plan, single_bucket_plan
 from tfjax.kernels import short_conv
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.kernels.short_conv import MOST_TAPS, RING, own_places
@@ -174,13 +175,15 @@ def test_rows_that_are_not_finite_stay_alone(alone: Any) -> None:
 
 def test_the_state_is_written_in_place() -> None:
     """A copy of all lanes' and pages' state in every layer of every forward would cost more than the layer."""
-    ring, tails = jnp.zeros((5, RING, 64)), jnp.zeros((500, 2, 64))
-    x, place = jnp.zeros((4, 64)), (jnp.zeros(4, jnp.int32), jnp.zeros(4, jnp.int32))
+    state = jnp.zeros((5, RING, 64)), jnp.zeros((500, 2, 64))
+    zero = jnp.zeros(4, jnp.int32)
 
-    def run(state: Any, x: Any) -> Any:
-        return short_conv.short_conv((x, x), x, jnp.ones((64, 3)), None, state, place, jnp.zeros((5, 8), jnp.int32))
+    def run(state: Any, x: Any, *rest: Any) -> Any:
+        weight, place, table = rest
+        return short_conv.short_conv((x, x), x, weight, None, state, place, table)
 
-    text = jax.jit(run, donate_argnums=0).lower((ring, tails), x).compile().as_text()
+    arguments = (state, jnp.zeros((4, 64)), jnp.ones((64, 3)), (zero, zero), jnp.zeros((5, 8), jnp.int32))
+    text = jax.jit(run, donate_argnums=0).lower(*arguments).compile().as_text()
     whole_state = ("f32[5,128,64]", "f32[500,2,64]")
     copies = [
         line for line in text.splitlines() if " copy(" in line and line.strip().split(" = ")[1].startswith(whole_state)
@@ -253,6 +256,11 @@ def test_a_neighbours_rows_taken_for_ones_own_are_seen(monkeypatch: pytest.Monke
         return jnp.where((position >= distance)[:, None], found, 0)
 
     assert beside_another in spoilt(monkeypatch, "_earlier", any_lane)
+
+
+def test_the_ring_holds_the_widest_window_behind_the_longest_kernel() -> None:
+    widest = max(bucket.rows for plan in (row_invariant_plan(2), single_bucket_plan()) for bucket in plan.verify)
+    assert widest + MOST_TAPS - 1 <= RING
 
 
 def test_a_ring_of_one_page_is_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
