@@ -84,6 +84,21 @@ def test_a_block_is_the_oracles(stage: Stage, depth: int) -> None:
     pair.end(streams)
 
 
+def test_a_stream_gets_no_more_drafts_than_it_asked_for(stage: Stage) -> None:
+    """Also where they stay on the device beside those of a deeper one."""
+    streams = [stage.on_lane(0), stage.on_lane(1)]
+    pair = stage.started(*streams)
+    ticket = stage.drafter.hold([Ask(streams[0], 2), Ask(streams[1], BLOCK)])
+    assert ticket.drafts is not None
+    tokens = np.asarray(ticket.drafts.token)
+    assert (tokens >= 0).sum(1).tolist() == [2, BLOCK, 0, 0]
+    waiting = stage.drafter.held(streams[1])
+    assert waiting is not None
+    assert (waiting[0] is ticket.drafts.token, waiting[1]) == (True, 1)
+    pair.end(streams)
+    assert stage.drafter.held(streams[1]) is None
+
+
 def test_a_block_whose_first_mask_makes_the_first_draft(random_stage: Stage) -> None:
     shape = replace(SHAPE, anchor_first=False, temperatures=())
     spark = random_spark(random_stage.model, shape)
