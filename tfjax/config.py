@@ -13,12 +13,8 @@ from tfjax.api_keys import read_api_keys
 from tfjax.kinds import Choice, HostName, Integer, Number, Origin, Text
 from tfjax.options import MASK, ConfigError, check_values, options, setting
 
-ENDPOINT = "endpoint"
-ACCESS = "access"
-MODEL = "model and memory"
-DRAFTS = "drafting"
-LIMITS = "limits"
-LOGGING = "logging"
+ENDPOINT, ACCESS, MODEL = "endpoint", "access", "model and memory"
+DRAFTS, LIMITS, LOGGING = "drafting", "limits", "logging"
 
 MIB = 1 << 20
 
@@ -124,16 +120,14 @@ class ServeConfig:
         "--drafter-qk-norm",
         kind=Choice(values.words(values.QK_NORM_CONFIG, "before_rope", "after_rope", "none")),
         group=DRAFTS,
-        help="where a DSpark drafter norms its query and key heads; another order than it was trained with lands fewer "
-        "drafts, the tokens stay the same",
+        help="where a DSpark drafter norms queries and keys; as it was not trained, it lands fewer drafts",
     )
     drafter_policy: str = setting(
         values.POLICY_AUTO,
         "--drafter-policy",
         kind=Choice(values.words(values.POLICY_AUTO, values.POLICY_ALWAYS, values.POLICY_NEVER)),
         group=DRAFTS,
-        help="whether a DSpark drafter drafts: auto leaves it out on devices where it was never tried, always takes it "
-        "there too, never takes none",
+        help="whether a DSpark drafter drafts: auto leaves it out on devices where none was tried, never everywhere",
     )
     held_drafts: str = setting(
         values.HELD_AUTO,
