@@ -50,6 +50,7 @@ def test_one_that_cannot_be_started(
     target: TargetBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: Any, **__: Any) -> Any:
+        target.listener = lambda features, buffer: None
         raise MemoryError("no room")
 
     monkeypatch.setattr(joining, "start_drafter", full)
@@ -58,6 +59,7 @@ def test_one_that_cannot_be_started(
     with caplog.at_level(logging.WARNING):
         backend, choice = added(ServeConfig(), target, Choice(MODEL))
     assert backend is target
+    assert target.listener is None, "nothing keeps the memory of one that failed half-way"
     assert choice == Choice(None, "tiny could not be started: no room")
     assert len(caplog.records) == 1
 
