@@ -5,7 +5,8 @@ One call of `Lanes.round`, and the file to change for each step:
     end cancelled streams, start waiting ones      roster.py, memory.py, pages.py
     fill one chunk of one prompt                   turns.py
     choose the streams of the round                turns.py
-    ask for drafts                                 proposer.py, copy_drafts.py, suffix_index.py
+    ask for drafts                                 proposer.py, copy_drafts.py, suffix_index.py; joint_depths.py
+    weigh them by how sure the drafter is          weighing.py, calibration.py
     share the rows among streams                   allocation.py, prices.py
     verify all windows in one forward              window.py, backend.py
     accept, cut, commit                            accept.py, cuts.py, outcome.py

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
-from operator import mul
 
 from tfjax.lanes.acceptance import Usual
-from tfjax.lanes.calibration import Calibration, OwnCalibration
 from tfjax.lanes.drafted import Drafted
 from tfjax.lanes.drafter import Ask
 from tfjax.lanes.drafting import Drafting
@@ -18,6 +15,7 @@ from tfjax.lanes.prices import Prices
 from tfjax.lanes.proposer import NOTHING
 from tfjax.lanes.room import Room
 from tfjax.lanes.stream import Stream
+from tfjax.lanes.weighing import Weighing
 
 
 class Asking:
@@ -29,20 +27,19 @@ class Asking:
     def __init__(self, prices: Prices, room: Room, drafted: Drafted | None, most_rows: int) -> None:
         self._prices = prices
         self._room = room
-        self._drafted = drafted
         self._drafter = drafter = drafted.drafter if drafted else None
         self._usual = Usual()
-        self._calibration = Calibration()
+        self._weighing = Weighing(drafted) if drafted else None
         if drafter is not None:
             self._joint = JointDepths(prices, room, drafter, most_rows)
             self._own = OwnDepths(prices, room, drafter)
 
     def open(self, stream: Stream) -> None:
         """Give a stream with drafts what is kept of its dealings with the drafter."""
-        if self._drafter is not None:
+        if self._drafter is not None and self._weighing is not None:
             usual = self._usual if self._prices.hold.priced else None
             most = min(self._drafter.depth, self._room.most_drafts)
-            stream.drafting = Drafting(most, usual, OwnCalibration(self._calibration))
+            stream.drafting = Drafting(most, usual, self._weighing.open())
 
     def prepare(self, live: Sequence[Stream]) -> list[Ask]:
         """Fill in `offer` of the streams that have none yet, and say what the drafter shall draft for them."""
@@ -64,19 +61,9 @@ class Asking:
         return [Ask(stream, len(chain)) for stream, chain in chains.items()]
 
     def weigh(self, live: Sequence[Stream]) -> None:
-        """Take the drafter's word for drafts that wait, calibrated, in place of how drafts landed before.
-
-        Drafts that it did not make have no chance. Where rows have no prices nothing is weighed.
-        """
-        if self._drafted is None or not (self._prices.known and self._prices.hold.priced):
-            return
-        waiting = {stream: stream.drafting for stream in live if stream.drafting and stream.drafting.held}
-        unweighed = [stream for stream, drafting in waiting.items() if not drafting.confidences]
-        for stream, sure in self._drafted.confidences(unweighed).items():
-            drafting = waiting[stream]
-            drafting.confidences = tuple(sure[: drafting.held])
-            chain = accumulate(map(drafting.calibration.chance, drafting.confidences), mul)
-            drafting.chances = (*chain, *[0.0] * (drafting.held - len(drafting.confidences)))
+        """Weigh drafts that wait by how sure the drafter is of each; without prices that would change nothing."""
+        if self._weighing is not None and self._prices.known and self._prices.hold.priced:
+            self._weighing.weigh(live)
 
     def may_pass(self, stream: Stream) -> bool:
         """Whether the stream's next window is sure to have no drafts, whatever its pending token is.
@@ -104,27 +91,15 @@ class Asking:
         """
         held = outcome.window.held
         drafting.observe(held, outcome.accepted, round_ms)
-        self._learn_confidence(drafting, held, outcome.accepted)
+        if self._weighing is not None:
+            self._weighing.learn(drafting, held, outcome.accepted)
         if not held:
             drafting.stand.plain_round(drafting.asked)
         elif drafting.stand.probing and self._prices.known:
             self._settle_probe(drafting, outcome, len(kept), sum(kept), round_ms)
-        drafting.chances, drafting.confidences, drafting.asked = (), (), False
+        drafting.chances, drafting.asked = (), False
         counts = outcome.window.stream.counts
         counts.stood_aside_rounds, counts.probes = drafting.stand.total_aside_rounds, drafting.stand.probes
-
-    @staticmethod
-    def _learn_confidence(drafting: Drafting, held: int, accepted: int) -> None:
-        """Drafts that landed, and the first that missed, say how sure the drafter may be.
-
-        Where all that were verified landed, how sure it is of the next one stands for how that would have done: else
-        only the surest drafts would ever be seen, and all would seem to land.
-        """
-        sure = drafting.confidences
-        for place, confidence in enumerate(sure[: min(held, accepted + 1)]):
-            drafting.calibration.observe(confidence, place < accepted)
-        if accepted == held < len(sure):
-            drafting.acceptance.expect(held + 1, drafting.calibration.chance(sure[held]))
 
     def _settle_probe(
         self, drafting: Drafting, outcome: Outcome, streams: int, kept: int, round_ms: float | None

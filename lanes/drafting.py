@@ -6,7 +6,7 @@ from dataclasses import InitVar, dataclass, field
 
 from tfjax.lanes.acceptance import Acceptance, Usual
 from tfjax.lanes.aside import StandAside
-from tfjax.lanes.calibration import Calibration, OwnCalibration
+from tfjax.lanes.confidence import Confidence
 from tfjax.lanes.depth import PROBE_EVERY, DepthRule
 
 
@@ -17,24 +17,22 @@ class Drafting:
     Attributes:
         most: drafts of its deepest hold.
         usual: how the drafts of all streams land, where depths are decided for all together.
-        calibration: what the drafter's confidences are worth here.
+        confidence: what the drafter says of its drafts, and what that is worth here.
         acceptance: how often drafts land, by depth.
         rule: chooses the depth where holds are not measured.
         stand: keeps the stream from drafting while drafts do not pay.
         chances: for each draft that waits for the next window, the chance that it and all before it land.
-        confidences: for each, how sure the drafter is of it, once it said so.
         asked: whether the drafter was asked for the next window although the stream stands aside.
         rounds: rounds that verified drafts of the drafter.
     """
 
     most: int
     usual: InitVar[Usual | None] = None
-    calibration: OwnCalibration = field(default_factory=lambda: OwnCalibration(Calibration()))
+    confidence: Confidence = field(default_factory=Confidence)
     acceptance: Acceptance = field(init=False)
     stand: StandAside = field(default_factory=StandAside)
     rule: DepthRule = field(init=False)
     chances: tuple[float, ...] = ()
-    confidences: tuple[float, ...] = ()
     asked: bool = False
     rounds: int = 0
 

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 from tfjax.lanes.acceptance import Acceptance
-from tfjax.lanes.allocation import share_rows
 from tfjax.lanes.drafter import Drafter
-from tfjax.lanes.holds import pays
+from tfjax.lanes.hold_value import Price, Share, certain, unweighed, weighed
+from tfjax.lanes.holds import MARGIN, pays
 from tfjax.lanes.prices import Prices
 from tfjax.lanes.room import Room
 from tfjax.lanes.stream import Stream
+from tfjax.lanes.sureness import Node
 
 Chain = Sequence[float]
 """For each draft of a stream, the chance that it and all before it land."""
 
-Price = Callable[[int, int, int], float]
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Drafts by stream, and the tokens and milliseconds expected of a round with them."""
-
-    granted: Mapping[Stream, int]
-    tokens: float
-    ms: float
+LIKELY_MARGIN = 1.02
+"""What it must gain to drop unlikely drafts. Then that is margin enough over plain rounds, too: what drafts are thought
+to yield beyond what they do costs the hold, but no rows."""
+DEEPER = 2
+LOOK_EVERY = 8
 
 
 class JointDepths:
@@ -36,6 +31,8 @@ class JointDepths:
         self._room = room
         self._drafter = drafter
         self._most_rows = most_rows
+        self._drops = False
+        self._choices = 0
 
     def choose(self, fresh: Sequence[Stream], live: Sequence[Stream]) -> dict[Stream, Chain]:
         """What to ask for each of `fresh`, as the chances of its drafts.
@@ -50,15 +47,60 @@ class JointDepths:
         better = {
             stream: chain for stream, chain in wanted.items() if not (own := waiting(stream)) or sum(chain) > sum(own)
         }
-        mixed = self._share(live, better, price_ms)
-        paying = pays(mixed.tokens, mixed.ms, plain.tokens, plain.ms)
+        mixed, margin = self._mixed(live, better, price_ms, plain)
+        paying = pays(mixed.tokens, mixed.ms, plain.tokens, plain.ms, margin)
+        granted = dict(zip(live, mixed.granted, strict=True)) if paying else {}
         chosen = {
-            stream: self._settled(stream, chain, mixed.granted.get(stream, 0) if paying else 0, live)
+            stream: self._settled(stream, chain, granted.get(stream, 0) if stream in better else 0, live, paying)
             for stream, chain in wanted.items()
         }
-        if not pays(mixed.tokens, mixed.ms, len(live), price_ms(fixed_rows(live), 0, 0)):
+        if not pays(mixed.tokens, mixed.ms, len(live), price_ms(fixed_rows(live), 0, 0), margin):
             self._stand_aside(wanted)
         return {stream: chain for stream, chain in chosen.items() if chain}
+
+    def _mixed(
+        self, live: Sequence[Stream], wanted: Mapping[Stream, Chain], price_ms: Price, plain: Share
+    ) -> tuple[Share, float]:
+        """The best round with the drafter, and how many times the tokens per millisecond of a plain one it must have.
+
+        Where the drafter says how sure it is there are two ways to reckon. The one that promised more is followed for
+        some rounds, then both are looked at, and so they are before drafts are given up.
+        """
+        if not any(stream.drafting and stream.drafting.confidence.sureness.known for stream in wanted):
+            return self._share(live, wanted, price_ms), MARGIN
+        follows = self._choices % LOOK_EVERY > 0
+        self._choices += 1
+        if follows:
+            way, margin = (self._share_of_likely, LIKELY_MARGIN) if self._drops else (self._share, MARGIN)
+            mixed = way(live, wanted, price_ms)
+            if pays(mixed.tokens, mixed.ms, plain.tokens, plain.ms, margin):
+                return mixed, margin
+        every, likely = self._share(live, wanted, price_ms), self._share_of_likely(live, wanted, price_ms)
+        self._drops = pays(likely.tokens, likely.ms, every.tokens, every.ms, LIKELY_MARGIN)
+        return (likely, LIKELY_MARGIN) if self._drops else (every, MARGIN)
+
+    def _share(self, live: Sequence[Stream], wanted: Mapping[Stream, Chain], price_ms: Price) -> Share:
+        """The best allocation in which the drafter serves `wanted`; it counts drafts that lie with it already."""
+        chains = [wanted.get(stream) or waiting(stream) for stream in live]
+        held = [stream in wanted or is_held(stream) for stream in live]
+        return unweighed(chains, held, fixed_rows(live), self._most_rows, price_ms, self._prices.steps)
+
+    def _share_of_likely(self, live: Sequence[Stream], wanted: Mapping[Stream, Chain], price_ms: Price) -> Share:
+        """The same where drafts that turn out unlikely are dropped before they cost rows."""
+        nodes = [
+            self._nodes(stream, wanted[stream]) if stream in wanted else certain(waiting(stream)) for stream in live
+        ]
+        held = [stream in wanted or is_held(stream) for stream in live]
+        return weighed(nodes, held, fixed_rows(live), self._most_rows, price_ms, self._prices.steps)
+
+    @staticmethod
+    def _nodes(stream: Stream, chain: Chain) -> Sequence[Node]:
+        """What is left of the stream's hold: at most `DEEPER` drafts more than it could use of the last one."""
+        confidence = stream.drafting.confidence if stream.drafting else None
+        if confidence is None or not confidence.sureness.known:
+            return certain(chain)
+        most = len(chain) if confidence.granted is None else min(len(chain), confidence.granted + DEEPER)
+        return confidence.sureness.nodes(most)
 
     def _wanted(self, stream: Stream) -> Chain:
         """The drafts that the drafter could make for the stream; none where it stands aside or a copy goes first."""
@@ -72,20 +114,7 @@ class JointDepths:
             return ()
         return (Acceptance() if drafting.asked else drafting.acceptance).chain(most)
 
-    def _share(self, live: Sequence[Stream], wanted: Mapping[Stream, Chain], price_ms: Price) -> Share:
-        """The best allocation in which the drafter serves `wanted`; it counts drafts that lie with it already."""
-        rows = fixed_rows(live)
-        chains = [wanted.get(stream) or waiting(stream) for stream in live]
-        if not any(chains):
-            return Share({}, len(live), price_ms(rows, 0, 0))
-        held = [stream in wanted or is_held(stream) for stream in live]
-        granted = share_rows(chains, rows, self._most_rows, price_ms, held=held, steps=self._prices.steps)
-        depths = [count for count, by_drafter in zip(granted, held, strict=True) if by_drafter and count]
-        tokens = len(live) + sum(sum(chain[:count]) for chain, count in zip(chains, granted, strict=True))
-        ms = price_ms(rows + sum(granted), len(depths), max(depths, default=0))
-        return Share({stream: n for stream, n in zip(live, granted, strict=True) if stream in wanted}, tokens, ms)
-
-    def _settled(self, stream: Stream, chain: Chain, depth: int, live: Sequence[Stream]) -> Chain:
+    def _settled(self, stream: Stream, chain: Chain, depth: int, live: Sequence[Stream], paying: bool) -> Chain:
         """The drafts to ask for, given how many of them pay.
 
         A probe goes ahead all the same, and now and then one draft more than pays is asked for, to learn how it lands:
@@ -97,7 +126,8 @@ class JointDepths:
         if drafting.stand.probing:
             return chain[: depth or self._probe_depth(chain, live)]
         if not depth:
-            return ()
+            returns = paying and drafting.confidence.sureness.known and drafting.confidence.pass_over()
+            return chain[:1] if returns else ()
         deeper = depth < len(chain) and drafting.probes_deeper and self._can_explore(depth + 1, live)
         return (*chain[:depth], chain[depth - 1]) if deeper else chain[:depth]
 

@@ -41,17 +41,17 @@ def all_streams_learn_fast(plant: pytest.MonkeyPatch) -> None:
 
 @caught_by(test_joint_depths.test_drafts_that_do_not_pay_by_the_margin_are_not_asked_for)
 def no_margin(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(joint_depths, "pays", lambda tokens, ms, plain, plain_ms: tokens * plain_ms >= plain * ms)
+    plant.setattr(joint_depths, "pays", lambda tokens, ms, plain, plain_ms, _margin: tokens * plain_ms >= plain * ms)
 
 
 @caught_by(lambda: test_never_loses.test_drafts_that_land_pay("priced", 8, 0.9, 1.3))
 def whoever_gets_none_stands_aside(plant: pytest.MonkeyPatch) -> None:
     real = JointDepths._settled
 
-    def settled(self: JointDepths, stream: Any, chain: Any, depth: int, live: Any) -> Any:
+    def settled(self: JointDepths, stream: Any, chain: Any, depth: int, live: Any, paying: bool) -> Any:
         if not depth and not stream.drafting.stand.probing:
             stream.drafting.stand.stand()
-        return real(self, stream, chain, depth, live)
+        return real(self, stream, chain, depth, live, paying)
 
     plant.setattr(JointDepths, "_settled", settled)
     test_never_loses.decode_ms.cache_clear()

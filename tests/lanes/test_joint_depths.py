@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.lanes.company import WIDTHS, copy_of, drafter_of, prices_of, room_of, stream_of
 from tfjax.lanes.aside import StandAside
-from tfjax.lanes.joint_depths import JointDepths, drafter_room, fixed_rows, is_held, waiting
+from tfjax.lanes.joint_depths import LOOK_EVERY, JointDepths, drafter_room, fixed_rows, is_held, waiting
 from tfjax.lanes.prices import Prices
 from tfjax.lanes.stream import Stream
 
@@ -205,3 +206,73 @@ def test_what_waits_for_the_next_window() -> None:
 
 def test_fixed_rows_are_those_of_pending_and_forced_tokens() -> None:
     assert fixed_rows([stream_of(), stream_of(forced=(1, 2)), stream_of(chances=(0.9,))]) == 5
+
+
+# Where the drafter says how sure it is.
+
+
+def weighed_before(stream: Stream, *chains: Sequence[float]) -> Stream:
+    """A stream whose earlier holds turned out so."""
+    assert stream.drafting is not None
+    for chain in chains:
+        stream.drafting.confidence.sureness.observe(chain)
+    return stream
+
+
+def four(*chains: Sequence[float]) -> list[Stream]:
+    return [weighed_before(learned(stream_of(), 0.25, 0.25), *chains) for _ in range(4)]
+
+
+HALF = ((0.9,), (0.05,), (0.1,), (0.02,))
+ROWS_COST_MS = {rows: 20.0 + 2.0 * rows for rows in range(1, 33)}
+
+
+def test_a_hold_pays_for_what_is_left_of_it() -> None:
+    """By the mean a draft brings 0.25 tokens for 2 ms where a plain round brings 4 for 28; its likely quarter 0.9."""
+    prices = prices_of(ROWS_COST_MS, hold_ms=CHEAP)
+    blind, knowing = four(), four(*HALF)
+    assert depths(joint(prices, depth=1).choose(blind, blind), *blind) == [0, 0, 0, 0]
+    assert depths(joint(prices, depth=1).choose(knowing, knowing), *knowing) == [1, 1, 1, 1]
+    assert not any(stand(stream).aside for stream in knowing)
+
+
+def test_what_is_asked_for_counts_as_likely_as_drafts_land() -> None:
+    live = four(*HALF)
+    chosen = joint(prices_of(ROWS_COST_MS, hold_ms=CHEAP), depth=1).choose(live, live)
+    assert set(chosen.values()) == {(0.25,)}
+
+
+def test_confidences_that_tell_nothing_change_nothing() -> None:
+    """Every draft is as likely as drafts are on average, so none can be left out; and the margin stays."""
+    for hold, asked in ((12.8, True), (12.9, False)):
+        stream = weighed_before(learned(stream_of(), 0.5), (0.5,))
+        chosen = joint(prices_of(FLAT_MS, hold_ms={1: {1: hold}}), depth=1).choose([stream], [stream])
+        assert bool(chosen) == asked
+
+
+@pytest.mark.parametrize(("granted", "asked"), [(None, 6), (0, 2), (1, 3), (4, 6)])
+def test_two_drafts_more_than_were_of_use_last_time(granted: int | None, asked: int) -> None:
+    stream = weighed_before(learned(stream_of(), *[0.3] * 6), (0.9, 0.85, 0.8, 0.75, 0.7, 0.65), (0.1,) * 6)
+    assert stream.drafting is not None
+    stream.drafting.confidence.granted = granted
+    prices = prices_of(ROWS_COST_MS, hold_ms={1: {1: 0.1, 8: 0.1}})
+    assert depths(joint(prices, depth=6).choose([stream], [stream]), stream) == [asked]
+
+
+def test_one_whose_drafts_are_never_likely_is_asked_for_one_now_and_then() -> None:
+    good = [weighed_before(learned(stream_of(), *[0.9] * 4), [0.9, 0.8, 0.7, 0.6]) for _ in range(2)]
+    bad = weighed_before(learned(stream_of(), 0.05, 0.05), [0.05])
+    chooser = joint(prices_of(ROWS_COST_MS, hold_ms=CHEAP), depth=4)
+    asked = [depths(chooser.choose([*good, bad], [*good, bad]), bad)[0] for _ in range(16)]
+    assert asked == [*[0] * 7, 1] * 2
+
+
+def test_the_better_way_is_looked_for_again_after_some_rounds() -> None:
+    stream = weighed_before(learned(stream_of(), *[0.9] * 4), [0.9, 0.8, 0.7, 0.6])
+    chooser = joint(prices_of(ROWS_COST_MS, hold_ms=CHEAP), depth=4)
+    chooser.choose([stream], [stream])
+    assert not chooser._drops
+    weighed_before(learned(stream, *[0.5] * 4), *[[0.95] * 4, [0.1] * 4] * 40)
+    for _ in range(LOOK_EVERY):
+        chooser.choose([stream], [stream])
+    assert chooser._drops
