@@ -235,17 +235,19 @@ def test_the_probe_sees_a_state_taken_one_row_late(stage: Stage, monkeypatch: py
     jax.clear_caches()
 
 
-def test_the_probe_compares_the_convolutions_state(stage: Stage) -> None:
-    """A step that spoils one place of the ring, which no later row reads."""
+@pytest.mark.parametrize(("lane", "arrangement"), [(0, "prompt whole"), (LANES - 1, "windows in another lane")])
+def test_the_probe_compares_the_convolutions_state(stage: Stage, lane: int, arrangement: str) -> None:
+    """A step that spoils one place of a lane's ring, which no later row reads."""
 
     def spoiling(bucket: Bucket, state: Any, *rest: Any) -> Any:
         stepped = stage.backend.step(bucket, state, *rest)
         if bucket.rows != VERIFY[1].rows:
             return stepped
         first: ConvCache = stepped.state.cache[0]
-        spoilt = first._replace(ring=first.ring.at[:, 125 % short_conv.RING].add(1))
+        spoilt = first._replace(ring=first.ring.at[lane, 125].add(1))
         return stepped._replace(state=stepped.state._replace(cache=(spoilt, *stepped.state.cache[1:])))
 
     difference = probed(stage, spoiling).difference
     assert difference is not None
     assert (difference.what, difference.position) == ("cache[0].inputs", 125)
+    assert difference.arrangement.startswith(arrangement)
