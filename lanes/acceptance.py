@@ -11,6 +11,8 @@ RATE = 0.15
 STEADY_RATE = 0.05
 FIRST_WEIGHT = 3
 FLOOR = 0.05
+STEADY_AFTER = round(1 / STEADY_RATE) - FIRST_WEIGHT
+RATES = [1 / (FIRST_WEIGHT + seen) for seen in range(STEADY_AFTER)] + [STEADY_RATE]
 
 
 class Usual:
@@ -72,16 +74,16 @@ class Acceptance:
             _learn(self._chances, drafted, accepted, [RATE] * verified)
             return
         seen = self._seen[:verified]
-        _learn(self._chances, drafted, accepted, [max(STEADY_RATE, 1 / (FIRST_WEIGHT + count)) for count in seen])
-        self._seen[:verified] = [count + 1 for count in seen]
+        _learn(self._chances, drafted, accepted, [RATES[count] for count in seen])
+        self._seen[:verified] = [count + 1 if count < STEADY_AFTER else count for count in seen]
         self._usual.observe(drafted, accepted)
 
     def expect(self, depth: int, chance: float) -> None:
         """Learn of a draft that was not verified, from the chance that it would have landed."""
         self._know(depth)
         place = depth - 1
-        rate = RATE if self._usual is None else max(STEADY_RATE, 1 / (FIRST_WEIGHT + self._seen[place]))
-        self._seen[place] += 1
+        rate = RATE if self._usual is None else RATES[self._seen[place]]
+        self._seen[place] = min(self._seen[place] + 1, STEADY_AFTER)
         self._chances[place] = max(FLOOR, self._chances[place] + rate * (chance - self._chances[place]))
 
     def restore(self, kept: int) -> None:

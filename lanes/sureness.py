@@ -47,11 +47,11 @@ class Sureness:
         rate = max(STEADY_RATE, 1 / (self._first_weight + self._seen))
         self._seen += 1
         rest, likely = 1 - rate, sum([chance >= LIKELY for chance in chain])
-        rows = [rest * rows for rows in self._rows[:depth]]
-        tokens = [rest * tokens for tokens in self._tokens[:depth]]
-        rows[:likely] = [often + rate for often in rows[:likely]]
-        tokens[:likely] = [yields + rate * chance for yields, chance in zip(tokens, chain[:likely], strict=False)]
-        self._rows[:depth], self._tokens[:depth] = rows, tokens
+        often = [rest * rows for rows in self._rows[:depth]]
+        yields = [rest * tokens for tokens in self._tokens[:depth]]
+        often[:likely] = [rows + rate for rows in often[:likely]]
+        yields[:likely] = [tokens + rate * chance for tokens, chance in zip(yields, chain[:likely], strict=False)]
+        self._rows[:depth], self._tokens[:depth] = often, yields
 
     def nodes(self, most: int) -> list[Node]:
         """For each depth up to `most`; empty before anything was seen. Depths never seen fall like the first."""

@@ -35,16 +35,22 @@ class SameBackend(InstantBackend):
         self.draws = [1] * len(self.draws)
 
 
+KINDS = pytest.mark.parametrize(
+    ("hold_ms", "sure"), [(PRICED, False), (PRICED, True), ({}, False)], ids=["priced", "sure", "own depths"]
+)
+
+
 class InstantDrafter:
-    """Always right, at no cost."""
+    """Always right, at no cost; it may say how sure it is."""
 
     depth = DEPTH
     context = 1 << 20
     step_ms = 0.0
     stands_aside = True
 
-    def __init__(self, hold_ms: Mapping[int, Mapping[int, float]]) -> None:
+    def __init__(self, hold_ms: Mapping[int, Mapping[int, float]], sure: bool) -> None:
         self.hold_ms = hold_ms
+        self.sure = (0.9,) * DEPTH if sure else ()
 
     def open(self, stream: Stream) -> None: ...
 
@@ -54,7 +60,7 @@ class InstantDrafter:
         return True
 
     def hold(self, asks: Sequence[Ask]) -> Any:
-        return [Guess((1,) * ask.depth, (0.9,) * ask.depth) for ask in asks]
+        return [Guess((1,) * ask.depth, self.sure[: ask.depth]) for ask in asks]
 
     def read(self, tickets: Sequence[Any]) -> Sequence[Any]:
         return tickets
@@ -64,13 +70,13 @@ class InstantDrafter:
     def release(self, stream: Stream) -> None: ...
 
 
-def round_us(streams: int, hold_ms: Mapping[int, Mapping[int, float]], rounds: int = 100) -> float:
+def round_us(streams: int, hold_ms: Mapping[int, Mapping[int, float]], sure: bool = False, rounds: int = 100) -> float:
     """Median processor microseconds of a round in which every stream has 8 drafts, all of which land."""
     backend = SameBackend()
     numbers = settings(
         lanes=streams, context=40_000, pages=streams * 2500, page_rows=16, batch_streams=128, batch_rows=128
     )
-    drafted = Drafted(backend, InstantDrafter(hold_ms), numbers.vocab_size)
+    drafted = Drafted(backend, InstantDrafter(hold_ms, sure), numbers.vocab_size)
     lanes = Lanes(drafted, time.perf_counter, numbers, Deaf(), lambda request: Silent())
     for number in range(streams):
         lanes.admit(Request(f"r{number}", (1,) * 100, 30_000))
@@ -88,18 +94,20 @@ def round_us(streams: int, hold_ms: Mapping[int, Mapping[int, float]], rounds: i
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=False, reason="not reached every time: 1.0 to 1.1 ms on two shared cores")
-@pytest.mark.parametrize("hold_ms", [PRICED, {}], ids=["priced", "own depths"])
-def test_thirty_two_streams_with_eight_drafts_each_take_a_millisecond(hold_ms: Any) -> None:
-    assert min(round_us(32, hold_ms) for _ in range(4)) <= 1000
+@pytest.mark.xfail(strict=False, reason="1.0 to 1.1 ms on two shared cores; 1.4 to 1.5 with 256 confidences")
+@KINDS
+def test_thirty_two_streams_with_eight_drafts_each_take_a_millisecond(hold_ms: Any, sure: bool) -> None:
+    assert min(round_us(32, hold_ms, sure) for _ in range(4)) <= 1000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hold_ms", [PRICED, {}], ids=["priced", "own depths"])
-def test_time_is_linear_in_streams(hold_ms: Any) -> None:
-    assert min(round_us(128, hold_ms) for _ in range(3)) <= 4 * 1.3 * min(round_us(32, hold_ms) for _ in range(3))
+@KINDS
+def test_time_is_linear_in_streams(hold_ms: Any, sure: bool) -> None:
+    assert min(round_us(128, hold_ms, sure) for _ in range(3)) <= 4 * 1.3 * min(
+        round_us(32, hold_ms, sure) for _ in range(3)
+    )
 
 
-@pytest.mark.parametrize("hold_ms", [PRICED, {}], ids=["priced", "own depths"])
-def test_a_round_takes_no_more_than_a_busy_machine_explains(hold_ms: Any) -> None:
-    assert round_us(32, hold_ms, rounds=30) <= 5000
+@KINDS
+def test_a_round_takes_no_more_than_a_busy_machine_explains(hold_ms: Any, sure: bool) -> None:
+    assert round_us(32, hold_ms, sure, rounds=30) <= 5000
