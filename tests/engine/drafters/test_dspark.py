@@ -101,7 +101,7 @@ def test_a_stream_gets_no_more_drafts_than_it_asked_for(stage: Stage) -> None:
 
 def test_a_block_whose_first_mask_makes_the_first_draft(random_stage: Stage) -> None:
     shape = replace(SHAPE, anchor_first=False, temperatures=())
-    spark = random_spark(random_stage.model, shape)
+    spark = random_spark(random_stage.model.module, shape)
     drafter = started_spark(spark, random_stage.target, [BlockBucket(1, BLOCK + 1)])
     stream = random_stage.on_lane(1)
     pair = random_stage.started(stream, drafter=drafter)
