@@ -17,6 +17,7 @@ COMMANDS = {
     "quantize": "pack a model's or drafter's weights into 2 to 8 bits, as MLX stores them",
     "bench": "measure speed and exactness of a server",
     "train": "write replies to learn from, and train drafters on them",
+    "research": "find out about a model or drafter what its files do not say",
     "doctor": "check versions, devices, caches and the arithmetic",
 }
 
