@@ -1,4 +1,4 @@
-"""Runs on a device as one command: `python -m benchmarks.device --suite contract --suite kernels --suite window`.
+"""Runs on a device as one command: `python -m benchmarks.device --suite contract --suite window`.
 
 Each suite prints a short table; `--output` gets all numbers with the versions. A suite that fails says so and the
 others still run. Exit code 1 where one failed.
@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-SUITES = ("contract", "kernels", "window")
+SUITES = ("contract", "kernels", "window", "serve")
 
 
 def main() -> int:
@@ -34,6 +34,7 @@ def main() -> int:
         "contract": lambda: _contract(arguments.seconds, arguments.together),
         "kernels": _kernels,
         "window": lambda: _window(arguments.layers),
+        "serve": _serve,
     }
     facts, failed = _facts(), False
     for name in arguments.suite or SUITES:
@@ -52,7 +53,7 @@ def main() -> int:
 
 
 def _prepare() -> None:
-    """The server's settings, where all that it needs is installed; these suites need jax and flax only."""
+    """The server's settings, where all that it needs is installed; all suites but `serve` need jax and flax only."""
     with contextlib.suppress(ImportError):
         from tfjax.runtime import prepare_runtime
 
@@ -92,6 +93,12 @@ def _window(layers: int) -> Any:
     from benchmarks.device_window import measure_windows
 
     return measure_windows(layers)
+
+
+def _serve() -> Any:
+    from benchmarks.device_serve import measure_serving
+
+    return measure_serving()
 
 
 if __name__ == "__main__":
