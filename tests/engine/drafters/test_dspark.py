@@ -22,6 +22,7 @@ from tests.engine.drafters.test_small_model import RULES
 from tests.models.tiny import TINY
 from tfjax.engine.compiles import compiles
 from tfjax.engine.drafters.block_plan import BlockBucket
+from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.lanes.drafter import Ask, Drafter
 from tfjax.lanes.stream import Stream
 
@@ -108,6 +109,12 @@ def test_a_block_whose_first_mask_makes_the_first_draft(random_stage: Stage) -> 
     said = oracle_says(spark, random_stage.target, random_stage.model, stream)
     for depth in (BLOCK, 2):
         assert pair.draft([stream], [depth]) == [tuple(said.tokens[:depth])]
+    pair.end([stream])
+    stream = random_stage.on_lane(1, PROMPTS[1][: PAGE_ROWS - 3])
+    stream.pages = stream.pages[:1]
+    pair = random_stage.started(stream, drafter=drafter)
+    said = oracle_says(spark, random_stage.target, random_stage.model, stream, 2)
+    assert pair.draft([stream], [BLOCK]) == [tuple(said.tokens)], "the anchor takes one of the page's three rows"
     pair.end([stream])
 
 

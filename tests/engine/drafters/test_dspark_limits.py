@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import nnx
 
@@ -15,6 +16,8 @@ from tests.engine.drafters.spark_pair import (
 )
 from tests.engine.drafters.spark_stage import LONG, Stage
 from tfjax.engine.drafters import dspark
+from tfjax.engine.drafters.drawing import Drafts
+from tfjax.engine.drafters.dspark import Holding, _guesses
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.lanes.drafter import Ask
 
@@ -38,10 +41,41 @@ def test_drafts_stay_in_the_drafters_context(stage: Stage) -> None:
     stream = stage.on_lane(0)
     pair = stage.started(stream)
     known = len(stream.context)
-    for left, drafts in ((BLOCK, BLOCK), (3, 3), (1, 1), (0, 0), (-5, 0)):
+    for left, slots, drafts in ((BLOCK, BLOCK, BLOCK), (3, 4, 3), (1, 1, 1), (0, 0, 0), (-5, 0, 0)):
         drafter.context = known + left
-        assert len(pair.draft([stream], [BLOCK])[0]) == drafts
+        said = stage.says(stream, slots).tokens[:left] if drafts else []
+        assert pair.draft([stream], [BLOCK]) == [tuple(said)], "a block reaches to the context's end"
+        assert len(said) == drafts
     pair.end([stream])
+
+
+def test_a_block_lies_in_a_page_that_is_new(stage: Stage) -> None:
+    """The target has not seen the page yet when the drafter writes there."""
+    stream = stage.on_lane(0, LONG[: PAGE_ROWS - 2])
+    pages, stream.pages = stream.pages, stream.pages[:1]
+    pair = stage.started(stream)
+    stream.pages = pages
+    assert pair.draft([stream], [BLOCK]) == [tuple(stage.says(stream).tokens)]
+    pair.end([stream])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sure", "sound"),
+    [
+        ((1, 2, 3), (0.5, 0.4, 0.3), 3),
+        ((1, -1, 3), (0.5,) * 3, 1),
+        ((1, 2, 64), (0.5,) * 3, 2),
+        ((1, 2, 3), (0.5, np.nan, 0.5), 1),
+    ],
+)
+def test_what_is_read_up_to_the_first_that_is_no_draft(
+    tokens: tuple[int, ...], sure: tuple[float, ...], sound: int
+) -> None:
+    drafts: Any = Drafts(np.array([tokens, (7, 7, 7)]), np.array([sure, (0.5,) * 3], np.float32))
+    block: Any = SimpleNamespace(depth=3)
+    first, nothing, last = _guesses(Holding((block, None, block), drafts), drafts, 64)
+    assert (list(first.tokens), len(first.confidences)) == (list(tokens[:sound]), sound)
+    assert (list(nothing.tokens), list(last.tokens)) == ([], [7, 7, 7])
 
 
 def test_numbers_that_are_not_finite_are_no_drafts(stage: Stage) -> None:
