@@ -10,7 +10,9 @@ import pytest
 
 from tests.engine.drafters.drafter_files import LLAMA_HF, llama_directory, small_directory
 from tests.engine.drafters.dspark_files import LIQUID, dspark_arrays, dspark_directory
+from tfjax.engine.drafters.choosing import Choice, choose_drafter
 from tfjax.research import main as research
+from tfjax.research import order_serving
 from tfjax.research.norm_pairs import pair_difference
 from tfjax.research.order import differences, main, read_prompts
 from tfjax.research.order_prompts import PROMPTS
@@ -67,7 +69,7 @@ def test_equal_weights_need_no_serving(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_prompts_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "prompts.txt"
-    file.write_text("one\n\n two \n", encoding="utf-8")
+    file.write_text("one\n\n  \n two \n", encoding="utf-8")
     assert read_prompts(file) == ("one", " two ")
     assert read_prompts(None) == PROMPTS
     file.write_text("one\n\n", encoding="utf-8")
@@ -97,11 +99,21 @@ def test_both_orders_are_served(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    chosen: list[str] = []
+
+    def choose(*words: Any) -> Choice:
+        choice = choose_drafter(*words)
+        assert choice.model is not None
+        chosen.append(choice.model.loaded.config.qk_norm.value)
+        return choice
+
+    monkeypatch.setattr(order_serving, "choose_drafter", choose)
     target, spark = llama_directory(tmp_path / "target", config=TARGET_HF), dspark_directory(tmp_path / "spark")
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("one and two\nthree\nfour, five\n", encoding="utf-8")
     words = [str(target), str(spark), "--prompts", str(prompts), "--tokens", "40", "--dtype", "float32"]
     assert research(["order", *words]) == 0
+    assert chosen == ["before_rope", "after_rope"]
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "difference of the norms' weights within rotated pairs"
     start = next(number for number, line in enumerate(lines) if line.startswith("drafts kept"))
