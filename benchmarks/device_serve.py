@@ -61,7 +61,7 @@ def measure_serving(*, streams: Sequence[int] = STREAMS, repeats: int = REPEATS,
 
 
 def _cell(engine: Engine, streams: int, temperature: float, repeats: int, tokens: int) -> dict[str, Any]:
-    ratios, plain_rates, drafted, differing = [], [], [], 0
+    ratios, plain_rates, drafted, differing, counting = [], [], [], 0, 0
     _make(engine, streams, temperature, tokens, draft=True)
     for repeat in range(repeats):
         found = {}
@@ -69,6 +69,7 @@ def _cell(engine: Engine, streams: int, temperature: float, repeats: int, tokens
             found[draft] = _make(engine, streams, temperature, tokens, draft=draft)
         drafted, plain = found[True][1], found[False][1]
         differing += sum(one.tokens != other.tokens for one, other in zip(drafted, plain, strict=True))
+        counting += sum(reply.counting for reply in drafted)
         ratios.append(found[False][0] / found[True][0])
         plain_rates.append(sum(len(reply.tokens) for reply in plain) / found[False][0])
     return {
@@ -78,7 +79,7 @@ def _cell(engine: Engine, streams: int, temperature: float, repeats: int, tokens
         "ratios": [round(ratio, 3) for ratio in ratios],
         "plain_tokens_per_s": round(statistics.median(plain_rates), 1),
         "kept_per_round": round(sum(r.accepted for r in drafted) / max(1, sum(r.rounds for r in drafted)), 3),
-        "counting_tokens": repeats * sum(reply.counting for reply in drafted),
+        "counting_tokens": counting,
         "differing_replies": differing,
     }
 
