@@ -1,10 +1,17 @@
 from __future__ import annotations
 
-import jax.numpy as jnp
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from tfjax.engine.lane_tables import empty_tables
 from tfjax.engine.rows_buffer import RowsBuffer, unpack
-from tfjax.engine.step import rules_of
+from tfjax.engine.step import Bucket, State, Step, rules_of
 from tfjax.kernels.draw import DrawRules
+from tfjax.models.rows import Forward
 
 COPIED = ("temperature", "top_k", "top_p", "min_p", "presence", "frequency", "repetition", "prompt_end")
 FLAGS = ("biased", "stops_banned", "logprobs")
@@ -26,3 +33,29 @@ def test_rules_are_those_of_the_draws() -> None:
         assert getattr(rules, name).tolist() == [False, True]
     assert rules.seed.tolist() == [[7, 2**32 - 1], [8, 0]]
     assert set(DrawRules._fields) == {"position", "seed", *COPIED, *FLAGS}
+
+
+class Telling(nnx.Module):
+    """A model whose features are the taps that it was asked for."""
+
+    def __init__(self) -> None:
+        self.head = nnx.Param(jnp.ones((32, 8)))
+
+    @property
+    def head_weight(self) -> jax.Array:
+        return self.head[...]
+
+    def __call__(self, cache: Any, rows: Any, *, tile_rows: int, taps: tuple[int, ...]) -> Forward:
+        return Forward(jnp.ones((rows.token.shape[0], 8)), cache, jnp.array(taps) if taps else None)
+
+
+def test_taps_reach_the_model_in_their_order() -> None:
+    bucket, table = Bucket(2, 2, 2), jnp.zeros((2, 2), jnp.int32)
+    matrix = RowsBuffer(2).matrix
+    for taps in ((5, 2, 7), ()):
+        step = Step(Telling(), taps)
+        state = State((), empty_tables(2, 32, 128))
+        step.compile(bucket, state, table)
+        stepped = step(bucket, state, np.zeros(2, np.int32), matrix, table)
+        assert (None if stepped.features is None else stepped.features.tolist()) == (list(taps) or None)
+        assert stepped.logits.shape == (2, 32)
