@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+MOST_MAPPED = 15_000
+"""Regions of memory after which compiled programs are given back. Linux lets a process map 65,530, each program takes
+several, and XLA crashes where it gets no more."""
 
 # Caches stay in the clone: warm the next time, and apart from what another version left in the user's directory.
 os.environ["XDG_CACHE_HOME"] = str(ROOT / ".cache")
@@ -43,6 +49,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(no_gpu)
         if item.get_closest_marker("weights") and not has_weights:
             item.add_marker(no_weights)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_programs_are_given_back() -> Iterator[None]:
+    """So that a long run stays within what a process may map."""
+    yield
+    if mapped_regions() > MOST_MAPPED:
+        gc.collect()
+        sys.modules["jax"].clear_caches()
+        gc.collect()
+
+
+def mapped_regions() -> int:
+    """Regions of memory of this process; 0 where the system does not tell."""
+    try:
+        return Path("/proc/self/maps").read_bytes().count(b"\n")
+    except OSError:
+        return 0
 
 
 @pytest.fixture(scope="session")
