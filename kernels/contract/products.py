@@ -116,7 +116,7 @@ MATMUL = Subject(
             "the walk begins where the row count says",
             "rows",
             (
-                ("    held = 0 if", "    turn = scalars_ref[1]\n    held = 0 if"),
+                ("    spec = functools", "    turn = scalars_ref[1]\n    spec = functools"),
                 ("part * steps + i)", "part * steps + (i + turn) % steps)"),
             ),
         ),
@@ -141,7 +141,7 @@ GLU = Subject(
     },
     small=functools.partial(_problem, TINY.hidden, TINY.inner, gated=True, small=True),
     controls=(
-        Control("gate and up swapped", "reference", (("_gate(*sums)", "_gate(*sums[::-1])"),)),
+        Control("gate and up swapped", "reference", (("silu_gate(*sums)", "silu_gate(*sums[::-1])"),)),
         Control("up read from the gate's rows", "reference", (("(column + offset, part", "(column, part"),)),
         Control("no activation", "reference", (("gate / (1 + jnp.exp(-gate)) * up", "gate * up"),)),
         Control(

@@ -78,4 +78,16 @@ def plan_of(inner: int, columns: int, rows: int, *, gated: bool = False, device:
     return Plan(Form.WEIGHTS, rows, wide[-1], 64, 6)
 
 
+def grouped_plan_of(inner: int, columns: int, tile_rows: int) -> Plan:
+    """The tiles of a product of rows that are grouped by expert.
+
+    Raises:
+        Unsupported: where no tile fits.
+    """
+    if columns % 64 or inner % 64:
+        raise Unsupported(f"experts of {inner} x {columns}, no multiples of 64; use the reference route")
+    # A tile outlives its own step, so that there are two steps at least.
+    return Plan(Form.WEIGHTS, tile_rows, 64, min(64, inner // 2), 6)
+
+
 _TILE = ("columns", "inner", "stages")

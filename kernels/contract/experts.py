@@ -1,0 +1,147 @@
+"""Contracts of the products of rows that are grouped by expert."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tfjax.kernels.contract.controls import Control
+from tfjax.kernels.contract.problem import (
+    BUCKETS,
+    ROWS,
+    SMALL_BUCKETS,
+    SMALL_ROWS,
+    Call,
+    Judged,
+    Problem,
+    Style,
+    Subject,
+    floats,
+    placed,
+    selected,
+    wide,
+)
+from tfjax.kernels.grouped_matmul import expert_tiles, grouped_glu, grouped_matmul
+from tfjax.kernels.specs import SPECS, TINY, Spec
+
+LAYERS, LAYER = 2, 1
+MOST_EXPERTS = 8
+"""Experts of a problem; more would only take memory."""
+
+JUDGED_COLUMNS = 96
+TILE_ROWS = {8: 8, 16: 16, 32: 8, 64: 16, 128: 32, 256: 64}
+"""Rows of a tile in each bucket, so that rows are grouped differently."""
+
+MODULE = "tfjax.kernels.gpu.grouped_matmul"
+
+
+class Grouped(Problem):
+    """Rows by the matrices of the experts that each chose."""
+
+    places = ("plain",)
+
+    def __init__(self, spec: Spec, style: Style, *, gated: bool, small: bool = False):
+        self.rows, self.buckets = (SMALL_ROWS, SMALL_BUCKETS) if small else (ROWS, BUCKETS)
+        self.key, self.gated = (spec.name, gated, self.rows), gated
+        self.experts = min(spec.experts, MOST_EXPERTS)
+        inner, columns = (spec.hidden, spec.expert_inner) if gated else (spec.expert_inner, spec.hidden)
+        self.size = columns
+        random = np.random.default_rng(0)
+        choice = np.stack([random.permutation(self.experts)[: spec.picked] for _ in range(self.rows)])
+        self.choice = choice.astype(np.int32)
+        shape = (LAYERS * self.experts, columns * (2 if gated else 1), inner)
+        # Gates of a size where neither side of the nonlinearity hides what comes in.
+        scale = inner**-0.5 if gated and style is not Style.POSITIVE else 0.5 / inner if gated else 1.0
+        self.data = {
+            "x": floats(1, (self.rows, inner), style, dtype=jnp.bfloat16),
+            "weight": (floats(2, shape, style, negated=True) * scale).astype(jnp.bfloat16),
+        }
+        judged = random.choice(columns, min(columns, JUDGED_COLUMNS), replace=False)
+        self.columns = np.unique(np.concatenate([judged, [0, columns - 1]]))
+
+    def arrange(self, rows: Sequence[int], bucket: int, place: str) -> Any:
+        arranged = selected(rows, bucket)
+        # Rows that do not count may have chosen anything.
+        return {**arranged, "choice": self.choice[arranged["select"]]}
+
+    def step(self, call: Call, data: Any, arranged: Any) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        choice, count = jnp.asarray(arranged["choice"]), arranged["count"]
+        tiles = expert_tiles(choice, count, experts=self.experts, tile_rows=TILE_ROWS[len(choice)])
+        # Places of no row are NaN, and so is what is read behind the rows that count.
+        x = placed(data["x"], arranged)
+        taken = jnp.zeros(len(tiles.source), bool).at[tiles.place.reshape(-1)].set(True, mode="drop")
+        grouped = jnp.where(taken[:, None], x[tiles.source], jnp.nan)
+        out = call(grouped, data["weight"], jnp.int32(LAYER * self.experts), tiles)
+        return (out[tiles.place],), jnp.int32(0)
+
+    def judge(self, rows: Sequence[int], outputs: Sequence[NDArray[Any]]) -> list[Judged]:
+        at = np.asarray(rows)
+        x, first = wide(self.data["x"][at]), LAYER * self.experts
+        matrix = first + self.choice[at]
+
+        def products(offset: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+            """Of every row and choice, and the sizes of what was added."""
+            wanted, size = np.zeros((2, *matrix.shape, len(self.columns)))
+            for number in np.unique(matrix):
+                weight = wide(self.data["weight"][int(number)][self.columns + offset])
+                row, rank = np.nonzero(matrix == number)
+                wanted[row, rank] = x[row] @ weight.T
+                size[row, rank] = np.abs(x[row]) @ np.abs(weight).T
+            return wanted, size
+
+        found = wide(outputs[0][:, :, self.columns])
+        wanted, size = products(0)
+        if not self.gated:
+            return [Judged("product", found, wanted, size, 4e-5, 4e-5)]
+        up, up_size = products(self.size)
+        with np.errstate(over="ignore"):
+            silu = wanted / (1 + np.exp(-wanted))
+        return [Judged("gated", found, silu * up, (np.abs(silu) + 2**-8 * size) * up_size + 1e-30, 8e-3, 1.6e-2)]
+
+
+_NAMES = ("LFM2.5-24B-A2B", "lfm2-moe-code")
+
+GROUPED = Subject(
+    name="grouped_matmul",
+    public=grouped_matmul,
+    device=MODULE,
+    cases={name: functools.partial(Grouped, SPECS[name], gated=False) for name in _NAMES},
+    small=functools.partial(Grouped, TINY, gated=False, small=True),
+    controls=(
+        Control("the expert beside", "reference", (("expert_ref[tile]]", "(expert_ref[tile] ^ 1)]"),)),
+        Control("another layer's experts", "reference", (("first_ref[0] + expert", "expert"),)),
+        Control("the last tile of the inner axis skipped", "reference", (("grid=(steps,)", "grid=(steps - 1,)"),)),
+        Control("the first tile's expert for all", "rows", (("expert_ref[tile]]", "expert_ref[0]]"),)),
+        Control(
+            "the walk begins where the tile stands",
+            "rows",
+            (
+                ("lambda i: (tile, i)", "lambda i: (tile, (i + tile) % steps)"),
+                ("(column, i)", "(column, (i + tile) % steps)"),
+            ),
+        ),
+        Control("the last used tile left out", "bounds", (("tile < used_ref[0]", "tile < used_ref[0] - 1"),)),
+        Control("stored one row too far", "bounds", (("pl.ds(tile * plan.rows,", "pl.ds(tile * plan.rows + 1,"),)),
+    ),
+)
+
+GROUPED_GLU = Subject(
+    name="grouped_glu",
+    public=grouped_glu,
+    device=MODULE,
+    cases={name: functools.partial(Grouped, SPECS[name], gated=True) for name in _NAMES},
+    small=functools.partial(Grouped, TINY, gated=True, small=True),
+    controls=(
+        Control("the expert beside", "reference", (("expert_ref[tile]]", "(expert_ref[tile] ^ 1)]"),)),
+        Control("gate and up swapped", "reference", (("silu_gate(*sums)", "silu_gate(*sums[::-1])"),)),
+        Control("up read from the gate's rows", "reference", (("(column + offset, i)", "(column, i)"),)),
+        Control("the first tile's expert for all", "rows", (("expert_ref[tile]]", "expert_ref[0]]"),)),
+        Control("stored one row too far", "bounds", (("pl.ds(tile * plan.rows,", "pl.ds(tile * plan.rows + 1,"),)),
+    ),
+)

@@ -1,0 +1,120 @@
+"""Products of rows grouped by expert: the layer product whose matrix is looked up for every tile of rows."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch
+from tfjax.kernels.gpu.layer_matmul import silu_gate
+from tfjax.kernels.gpu.plans import Plan, grouped_plan_of
+from tfjax.kernels.gpu.tile_products import held_steps, walked
+from tfjax.kernels.gpu.tiles import block_spec
+from tfjax.kernels.grouped_matmul import ExpertTiles
+from tfjax.kernels.routes import Unsupported
+
+BF16 = jnp.bfloat16
+
+
+def grouped_matmul(
+    x: jax.Array,
+    weight: jax.Array,
+    first: jax.Array,
+    tiles: ExpertTiles,
+    *,
+    plan: Plan | None = None,
+    how: Launch = PLAIN,
+) -> jax.Array:
+    """The device route of `tfjax.kernels.grouped_matmul.grouped_matmul`; `plan` overrides the tuned tiles."""
+    return _run(x, weight, first, tiles, plan=plan, gated=False, how=how)
+
+
+def grouped_glu(
+    x: jax.Array,
+    weight: jax.Array,
+    first: jax.Array,
+    tiles: ExpertTiles,
+    *,
+    plan: Plan | None = None,
+    how: Launch = PLAIN,
+) -> jax.Array:
+    """The device route of `tfjax.kernels.grouped_matmul.grouped_glu`."""
+    return _run(x, weight, first, tiles, plan=plan, gated=True, how=how)
+
+
+def _run(
+    x: jax.Array,
+    weight: jax.Array,
+    first: jax.Array,
+    tiles: ExpertTiles,
+    *,
+    plan: Plan | None,
+    gated: bool,
+    how: Launch,
+) -> jax.Array:
+    rows, inner = x.shape
+    columns = weight.shape[1] // (2 if gated else 1)
+    plan = plan or grouped_plan_of(inner, columns, tiles.tile_rows)
+    _check(x, weight, tiles, plan, columns)
+    body = functools.partial(_body, plan=plan, steps=inner // plan.inner, gated=gated, offset=columns // plan.columns)
+    (out,), _ = launch(
+        body,
+        Grid((("column", columns // plan.columns), ("tile", rows // plan.rows))),
+        [jax.ShapeDtypeStruct((rows, columns), BF16 if gated else jnp.float32)],
+        [first.reshape(1), tiles.used.reshape(1), tiles.expert, x, weight],
+        name=("grouped_glu" if gated else "grouped_matmul") + f"_{inner}x{columns}",
+        how=how,
+    )
+    return out
+
+
+def _check(x: jax.Array, weight: jax.Array, tiles: ExpertTiles, plan: Plan, columns: int) -> None:
+    inner = x.shape[1]
+    if x.dtype != BF16 or weight.dtype != BF16:
+        raise Unsupported(f"a product of {x.dtype} by {weight.dtype}; the device route multiplies bfloat16")
+    if inner % plan.inner or columns % plan.columns or tiles.tile_rows != plan.rows:
+        raise Unsupported(
+            f"{tiles.tile_rows} rows of an expert x {inner} x {columns} is no whole number of tiles "
+            f"{plan.rows} x {plan.inner} x {plan.columns}; use the reference route"
+        )
+
+
+def _body(
+    first_ref: Any,
+    used_ref: Any,
+    expert_ref: Any,
+    x_ref: Any,
+    w_ref: Any,
+    out_ref: Any,
+    *,
+    plan: Plan,
+    steps: int,
+    gated: bool,
+    offset: int,
+) -> None:
+    """One tile of the result: a tile of rows by `plan.columns` columns of its expert."""
+    column, tile = lax.axis_index("column"), lax.axis_index("tile")
+    matrix_ref = w_ref.at[first_ref[0] + expert_ref[tile]]
+    spec = functools.partial(block_spec, held=held_steps(plan.form))
+    specs = [
+        spec((plan.rows, plan.inner), lambda i: (tile, i)),
+        spec((plan.columns, plan.inner), lambda i: (column, i)),
+    ]
+    if gated:
+        specs.append(spec((plan.columns, plan.inner), lambda i: (column + offset, i)))
+    inputs = [x_ref] + [matrix_ref] * (len(specs) - 1)
+    pipeline = functools.partial(
+        plgpu.emit_pipeline, grid=(steps,), in_specs=specs, max_concurrent_steps=min(plan.stages, steps)
+    )
+
+    @pl.when(tile < used_ref[0])
+    def _() -> None:
+        sums, store = walked(pipeline, inputs, plan, gated=gated)
+        at = out_ref.at[pl.ds(tile * plan.rows, plan.rows), pl.ds(column * plan.columns, plan.columns)]
+        store(at, silu_gate(*sums) if gated else sums[0])
