@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from tfjax.kernels.matmul import rows_matmul
+from tfjax.kernels.packed import Weight, expanded
 from tfjax.kernels.reduce import in_turn
 
 LEAST_TILE, MOST_TILE = 4, 64
@@ -20,10 +21,10 @@ LEAST_TILE, MOST_TILE = 4, 64
 
 
 class Experts(NamedTuple):
-    """Weights of all experts. Shapes: gate_up [E, 2I, D] (gate first), down [E, D, I]."""
+    """Weights of all experts. Shapes: gate_up [E, 2I, D] (gate first), down [E, D, I], dense or packed."""
 
-    gate_up: jax.Array
-    down: jax.Array
+    gate_up: Weight
+    down: Weight
 
 
 def experts_mlp(x: jax.Array, chosen: jax.Array, weight: jax.Array, experts: Experts) -> jax.Array:
@@ -46,9 +47,9 @@ def all_experts(x: jax.Array, chosen: jax.Array, experts: Experts) -> jax.Array:
     Shapes: as `experts_mlp` -> float32 [R, k, D].
     """
     count, double, size = experts.gate_up.shape
-    gate_up = rows_matmul(x, experts.gate_up.reshape(count * double, size)).reshape(-1, count, double)
-    inner = _gated(gate_up, x.dtype)
-    outputs = jax.lax.dot_general(inner, experts.down, (((2,), (2,)), ((1,), (0,))), preferred_element_type=jnp.float32)
+    gate_up = rows_matmul(x, expanded(experts.gate_up).reshape(count * double, size)).reshape(-1, count, double)
+    inner, down = _gated(gate_up, x.dtype), expanded(experts.down)
+    outputs = jax.lax.dot_general(inner, down, (((2,), (2,)), ((1,), (0,))), preferred_element_type=jnp.float32)
     return outputs[chosen, jnp.arange(x.shape[0])[:, None]]
 
 

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from tfjax.kernels.matmul import rows_matmul
+from tfjax.kernels.packed import Weight
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.kernels.short_conv import RING
 from tfjax.models.blocks.attention import Attention
@@ -104,9 +106,13 @@ class Lfm2(nnx.Module):
         return Forward(self.norm(x), tuple(written), tapped(after, taps))
 
     @property
-    def head_weight(self) -> jax.Array:
+    def head_weight(self) -> Weight:
         """Shape: [V, D]."""
         return self.embedding[...] if self.head is None else self.head[...]
+
+    def logits(self, hidden: jax.Array) -> jax.Array:
+        """Shapes: [R, D] -> float32 [R, V]."""
+        return rows_matmul(hidden, self.head_weight)
 
 
 def empty_cache(config: Lfm2Config, pages: int, page_rows: int, lanes: int, dtype: jnp.dtype) -> Cache:

@@ -10,6 +10,7 @@ from flax import nnx
 
 from tfjax.kernels.experts import Experts, experts_mlp
 from tfjax.kernels.matmul import rows_matmul
+from tfjax.kernels.packed import expanded
 from tfjax.kernels.reduce import in_turn
 
 NORM_EPS = 1e-6
@@ -51,7 +52,7 @@ class Router(nnx.Module):
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Shapes: x [R, D] -> experts int32 [R, picked], best first (the lower one on ties), weights float32 alike."""
         c = self.config
-        gate = jnp.pad(self.weight[...], ((0, max(0, LEAST_OUTPUTS - c.count)), (0, 0)))
+        gate = jnp.pad(expanded(self.weight[...]), ((0, max(0, LEAST_OUTPUTS - c.count)), (0, 0)))
         score = jax.nn.sigmoid(rows_matmul(x, gate)[:, : c.count])
         _, chosen = jax.lax.top_k(score if self.bias is None else score + self.bias[...], c.picked)
         weight = jnp.take_along_axis(score, chosen, 1)
@@ -62,7 +63,7 @@ class Router(nnx.Module):
 
 
 class ExpertsMLP(nnx.Module):
-    """The weighted sum of a row's experts. Shapes: gate_up [E, 2I, D] (gate first), down [E, D, I]."""
+    """The weighted sum of a row's experts. Shapes: gate_up [E, 2I, D] (gate first), down [E, D, I], dense or packed."""
 
     def __init__(self, hidden: int, config: ExpertsConfig, dtype: jnp.dtype):
         self.router = Router(hidden, config, dtype)

@@ -10,7 +10,10 @@ from tfjax.kernels.matmul import rows_matmul
 
 
 class Linear(nnx.Module):
-    """y = x W^T + b, accumulated in float32 and rounded once. Shapes: weight [out, in], bias [out] or None."""
+    """y = x W^T + b, accumulated in float32 and rounded once.
+
+    Shapes: weight [out, in], dense or packed; bias [out] or None.
+    """
 
     def __init__(self, size_in: int, size_out: int, *, bias: bool, dtype: jnp.dtype):
         self.weight = nnx.Param(jnp.zeros((size_out, size_in), dtype))

@@ -1,6 +1,13 @@
 """Models as they lie on disk: safetensors directories and GGUF files, under one set of names. Imports no jax."""
 
-from tfjax.checkpoints.checkpoint import Checkpoint, GgufTokenizer, HfTokenizerFiles, TensorInfo, TensorSource
+from tfjax.checkpoints.checkpoint import (
+    Checkpoint,
+    GgufTokenizer,
+    HfTokenizerFiles,
+    PackedSource,
+    TensorInfo,
+    TensorSource,
+)
 from tfjax.checkpoints.directory_tensors import open_tensors
 from tfjax.checkpoints.errors import CheckpointError
 from tfjax.checkpoints.opening import open_checkpoint
@@ -10,6 +17,7 @@ __all__ = [
     "CheckpointError",
     "GgufTokenizer",
     "HfTokenizerFiles",
+    "PackedSource",
     "TensorInfo",
     "TensorSource",
     "open_checkpoint",

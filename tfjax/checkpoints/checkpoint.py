@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
+from tfjax.checkpoints.affine import AffineForm, Packed
 from tfjax.checkpoints.gguf_index import GgufFile
 
 
@@ -43,6 +44,18 @@ class TensorSource(Protocol):
 
         Raises:
             CheckpointError: no such tensor, an unsupported type, or a file that changed since it was opened.
+        """
+
+
+@runtime_checkable
+class PackedSource(TensorSource, Protocol):
+    """Tensors of which some may be stored in affine form."""
+
+    def packed(self, name: str) -> tuple[Packed, AffineForm] | None:
+        """Codes, scales and biases of a quantized matrix [out, in]; None for any other tensor.
+
+        Raises:
+            CheckpointError: as `read` does.
         """
 
 

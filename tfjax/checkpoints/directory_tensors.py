@@ -1,7 +1,4 @@
-"""Tensors of a directory under their published names, dequantized, whatever layout the files have.
-
-Weights are dequantized when they are read; there is no operator here that works on packed ones.
-"""
+"""Tensors of a directory under their published names, dequantized or packed, whatever layout the files have."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfjax.checkpoints.affine import AffineForm, Packed
 from tfjax.checkpoints.checkpoint import TensorInfo, TensorSource
 from tfjax.checkpoints.errors import CheckpointError
 from tfjax.checkpoints.mlx_config import read_quantization
@@ -51,11 +49,19 @@ class DirectoryTensors:
         return self._infos
 
     def read(self, name: str) -> NDArray[Any]:
+        piece = self._piece(name)
+        values = self._stored.read(piece.stored, piece.at)
+        return np.swapaxes(values, -1, -2) if piece.turned else values
+
+    def packed(self, name: str) -> tuple[Packed, AffineForm] | None:
+        piece = self._piece(name)
+        return None if piece.turned else self._stored.packed(piece.stored, piece.at)
+
+    def _piece(self, name: str) -> Piece:
         piece = self._pieces.get(name)
         if piece is None:
             raise CheckpointError(self._stored.directory, "tensor is missing", tensor=name)
-        values = self._stored.read(piece.stored, piece.at)
-        return np.swapaxes(values, -1, -2) if piece.turned else values
+        return piece
 
     def _add(self, name: str, piece: Piece) -> None:
         whole = self._stored.infos[piece.stored]

@@ -1,4 +1,4 @@
-"""Stored tensors of a directory, with MLX's packed weights read as the weights they stand for."""
+"""Stored tensors of a directory, with MLX's packed weights as they are or read as the weights they stand for."""
 
 from __future__ import annotations
 
@@ -50,12 +50,21 @@ class MlxTensors:
         Raises:
             CheckpointError: as `TensorSource.read` says, or scales or biases that are not finite.
         """
+        found = self.packed(name, at)
+        return self._files.read(name, at) if found is None else dequantize(*found)
+
+    def packed(self, name: str, at: At = ()) -> tuple[Packed, AffineForm] | None:
+        """As they are stored: a quantized tensor, or what `at` selects of its leading axes; None for any other.
+
+        Raises:
+            CheckpointError: as `read` does.
+        """
         module = name.removesuffix(".weight")
         form = self._forms.get(module)
         if form is None or module == name:
-            return self._files.read(name, at)
+            return None
         scales, biases = (self._finite(f"{module}.{side}", at) for side in ("scales", "biases"))
-        return dequantize(Packed(self._files.read(name, at, WORDS), scales, biases), form)
+        return Packed(self._files.read(name, at, WORDS), scales, biases), form
 
     def _finite(self, name: str, at: At) -> NDArray[Any]:
         values = self._files.read(name, at)
