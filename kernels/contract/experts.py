@@ -27,6 +27,7 @@ from tfjax.kernels.contract.problem import (
     selected,
     wide,
 )
+from tfjax.kernels.gpu.plans import Form, Plan
 from tfjax.kernels.grouped_matmul import expert_tiles, grouped_glu, grouped_matmul
 from tfjax.kernels.specs import SPECS, TINY, Spec
 
@@ -105,6 +106,11 @@ class Grouped(Problem):
         return [Judged("gated", found, silu * up, (np.abs(silu) + 2**-8 * size) * up_size + 1e-30, 8e-3, 1.6e-2)]
 
 
+_VARIANTS = (
+    (16, {"plan": Plan(Form.MMA, 16, 64, 64, 4)}),
+    (64, {"plan": Plan(Form.WEIGHTS, 16, 64, 32, 3)}),
+)
+
 _NAMES = ("LFM2.5-24B-A2B", "lfm2-moe-code")
 
 GROUPED = Subject(
@@ -129,6 +135,7 @@ GROUPED = Subject(
         Control("the last used tile left out", "bounds", (("tile < used_ref[0]", "tile < used_ref[0] - 1"),)),
         Control("stored one row too far", "bounds", (("pl.ds(tile * plan.rows,", "pl.ds(tile * plan.rows + 1,"),)),
     ),
+    variants=_VARIANTS,
 )
 
 GROUPED_GLU = Subject(
@@ -144,4 +151,5 @@ GROUPED_GLU = Subject(
         Control("the first tile's expert for all", "rows", (("expert_ref[tile]]", "expert_ref[0]]"),)),
         Control("stored one row too far", "bounds", (("pl.ds(tile * plan.rows,", "pl.ds(tile * plan.rows + 1,"),)),
     ),
+    variants=_VARIANTS,
 )
