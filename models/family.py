@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import jax.numpy as jnp
     from flax import nnx
+
+    from tfjax.kernels.routes import Route
 
 
 class Source(NamedTuple):
@@ -24,6 +27,25 @@ class Source(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Stacked[Config]:
+    """The form of an architecture that device kernels take: the parameters of equal layers lie in one array each.
+
+    Attributes:
+        build: makes the module with placeholder parameters, for the operators of one route; raises Unsupported.
+        sources, empty_cache: as a family's.
+        tile_rows: rows that a block of its attention takes.
+        unstacked: the family's own module with the same parameters. The stacks are freed one by one, so that no two
+            copies of the model are in memory at once; what is in no stack is shared.
+    """
+
+    build: Callable[[Config, jnp.dtype, Route], nnx.Module]
+    sources: Callable[[Config], Mapping[str, tuple[Source, ...]]]
+    empty_cache: Callable[[Config, int, int, int, jnp.dtype], Any]
+    tile_rows: Callable[[Config], int]
+    unstacked: Callable[[Any], nnx.Module]
+
+
+@dataclass(frozen=True, slots=True)
 class Family[Config]:
     """One architecture.
 
@@ -35,6 +57,7 @@ class Family[Config]:
         empty_cache: (config, pages, page_rows, lanes, dtype) -> zeroed state; page 0 and the last lane are scratch.
         cache_bytes_per_position: (config, dtype) -> bytes that grow with the context.
         cache_bytes_per_lane: (config, dtype) -> bytes that a lane takes whatever its context.
+        stacked_module: module whose STACKED is the form for device kernels; None where some operator has none.
     """
 
     architecture: str
@@ -44,3 +67,12 @@ class Family[Config]:
     empty_cache: Callable[[Config, int, int, int, jnp.dtype], Any]
     cache_bytes_per_position: Callable[[Config, jnp.dtype], int]
     cache_bytes_per_lane: Callable[[Config, jnp.dtype], int]
+    stacked_module: str | None = None
+
+    @property
+    def stacked(self) -> Stacked[Config] | None:
+        """Imported on demand, as it imports this family's module."""
+        if self.stacked_module is None:
+            return None
+        form: Stacked[Config] = importlib.import_module(self.stacked_module).STACKED
+        return form

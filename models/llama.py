@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from tfjax.kernels.matmul import rows_matmul
+from tfjax.kernels.packed import Weight
 from tfjax.models.blocks.attention import Attention, AttentionConfig
 from tfjax.models.blocks.mlp import GatedMLP
 from tfjax.models.blocks.norm import RMSNorm
@@ -169,9 +171,13 @@ class Llama(nnx.Module):
         return done._replace(hidden=self.norm(done.hidden))
 
     @property
-    def head_weight(self) -> jax.Array:
+    def head_weight(self) -> Weight:
         """Shape: [V, D]."""
         return self.embedding[...] if self.head is None else self.head[...]
+
+    def logits(self, hidden: jax.Array) -> jax.Array:
+        """Shapes: [R, D] -> float32 [R, V]."""
+        return rows_matmul(hidden, self.head_weight)
 
 
 def empty_cache(
@@ -228,4 +234,5 @@ FAMILY: Family[LlamaConfig] = Family(
     empty_cache=empty_cache,
     cache_bytes_per_position=cache_bytes_per_position,
     cache_bytes_per_lane=cache_bytes_per_lane,
+    stacked_module="tfjax.models.stacked_llama",
 )

@@ -31,6 +31,11 @@ class Rows(NamedTuple):
     page_table: jax.Array
 
     @property
+    def used(self) -> jax.Array:
+        """int32 [], how many rows stand before the scratch lane's, which are behind all others."""
+        return jnp.sum(self.lane != len(self.page_table) - 1, dtype=jnp.int32)
+
+    @property
     def page(self) -> jax.Array:
         """int32 [R], the page that holds each row."""
         return self.page_table[self.lane, self.position // PAGE_ROWS]
@@ -63,7 +68,7 @@ class Forward(NamedTuple):
 
     Attributes:
         hidden: [R, D], after the final norm.
-        cache: one LayerCache or ConvCache a layer, with the rows written.
+        cache: what the model was given, with the rows written.
         features: [R, taps * D], the residual stream after each tapped layer in the order of the taps; None without.
     """
 

@@ -6,7 +6,7 @@ and one program serves all layers.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,9 @@ from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.kernels.rope_write import Heads, Places, Pools, rope_write, turns
 from tfjax.kernels.routes import Route, Unsupported
 from tfjax.kernels.sum_norm import sum_norm
-from tfjax.kernels.window_attention import spare_rows, window, window_attention
+from tfjax.kernels.window_attention import BLOCK_ROWS, rows_of_block, spare_rows, window, window_attention
+from tfjax.models import llama
+from tfjax.models.family import Source, Stacked
 from tfjax.models.llama import Llama, LlamaConfig
 from tfjax.models.rows import Forward, Rows, tapped
 
@@ -61,6 +63,111 @@ def stacked(model: Llama) -> StackedWeights:
         down=stack([layer.mlp.down.weight for layer in layers]),
         head=model.head_weight[None],
     )
+
+
+class StackedLlama(nnx.Module):
+    """`tfjax.models.llama.Llama` in this form, by the operators of one route.
+
+    Raises:
+        Unsupported: for biases, which these operators do not add.
+    """
+
+    def __init__(self, config: LlamaConfig, dtype: jnp.dtype, route: Route):
+        if config.attention_bias or config.mlp_bias:
+            raise Unsupported("a Llama with biases, which the kernels do not add")
+        self.config, self.route = config, route
+        width, count, size = config.heads * config.head_dim, config.layers, config.hidden
+
+        def zeros(*shape: int) -> nnx.Param[jax.Array]:
+            return nnx.Param(jnp.zeros(shape, dtype))
+
+        self.embedding = zeros(config.vocab, size)
+        self.attention_norm = zeros(count + 1, size)
+        self.qkv = zeros(count, width + 2 * config.kv_heads * config.head_dim, size)
+        self.out = zeros(count, size, width)
+        self.mlp_norm = zeros(count, size)
+        self.gate_up = zeros(count, 2 * config.inner, size)
+        self.down = zeros(count, size, config.inner)
+        self.head = None if config.tied else zeros(config.vocab, size)
+
+    @property
+    def head_weight(self) -> jax.Array:
+        """Shape: [V, D]."""
+        return self.embedding[...] if self.head is None else self.head[...]
+
+    @property
+    def weights(self) -> StackedWeights:
+        """The parameters by name; nothing is copied."""
+        stacks = {name: getattr(self, name)[...] for name in StackedWeights._fields if name != "head"}
+        return StackedWeights(**stacks, head=self.head_weight[None])
+
+    def __call__(self, cache: Pools, rows: Rows, *, tile_rows: int, taps: tuple[int, ...] = ()) -> Forward:
+        """One forward of the rows. `taps` are layers whose features are wanted. Shapes of the cache: `empty_cache`."""
+        pools = Pools(*(pool.reshape(-1, *pool.shape[2:]) for pool in cache))
+        done = forward(
+            self.config, self.weights, pools, rows, rows.used, tile_rows=tile_rows, route=self.route, taps=taps
+        )
+        written = (pool.reshape(before.shape) for pool, before in zip(done.cache, cache, strict=True))
+        return done._replace(cache=Pools(*written))
+
+    def logits(self, hidden: jax.Array) -> jax.Array:
+        """Shapes: [R, D] -> float32 [R, V]."""
+        return logits(self.weights, hidden, jnp.int32(len(hidden)), route=self.route)
+
+
+STACKS = {
+    "attention_norm": "attention_norm.weight",
+    "qkv": "attention.qkv.weight",
+    "out": "attention.out.weight",
+    "mlp_norm": "mlp_norm.weight",
+    "gate_up": "mlp.gate_up.weight",
+    "down": "mlp.down.weight",
+}
+"""Each stack and the parameter of a layer that it holds; the final norm's follows in the first."""
+
+
+def sources(config: LlamaConfig) -> dict[str, tuple[Source, ...]]:
+    """As `tfjax.models.llama.sources`; a stack's tensors are those of its layers, one layer after another."""
+    own = llama.sources(config)
+    stacks = {
+        stack: tuple(source for layer in range(config.layers) for source in own[f"layers.{layer}.{name}"])
+        for stack, name in STACKS.items()
+    }
+    stacks["attention_norm"] += own["norm.weight"]
+    return {name: own[name] for name in ("embedding", "head") if name in own} | stacks
+
+
+def unstacked(model: StackedLlama) -> Llama:
+    """The same parameters in modules. Frees each stack when its layers are copied out of it."""
+    made: Llama = nnx.eval_shape(lambda: Llama(model.config, model.embedding[...].dtype))
+    flat: dict[Any, Any] = dict(nnx.to_flat_state(nnx.state(made)))
+
+    def put(path: str, value: jax.Array) -> None:
+        key = tuple(int(part) if part.isdigit() else part for part in path.split("."))
+        flat[key] = flat[key].replace(value)
+
+    put("embedding", model.embedding[...])
+    if model.head is not None:
+        put("head", model.head[...])
+    put("norm.weight", model.attention_norm[...][model.config.layers])
+    for stack, name in STACKS.items():
+        whole = getattr(model, stack)[...]
+        for layer in range(model.config.layers):
+            put(f"layers.{layer}.{name}", whole[layer])
+        whole.delete()
+    nnx.update(made, nnx.from_flat_state(flat))
+    return made
+
+
+def empty_cache(config: LlamaConfig, pages: int, page_rows: int, lanes: int, dtype: jnp.dtype) -> Pools:
+    """A zeroed cache of `pages` pages a layer, page 0 being scratch. Shapes: [L, P, K, PAGE_ROWS, H]."""
+    shape = (config.layers, pages, config.kv_heads, page_rows, config.head_dim)
+    return Pools(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
+
+
+def tile_rows(config: LlamaConfig) -> int:
+    """Rows of a block of attention. Taller tiles would be cut into such blocks, lower ones leave them partly empty."""
+    return rows_of_block(config.heads // config.kv_heads) or BLOCK_ROWS
 
 
 def empty_pools(config: LlamaConfig, pages: int, dtype: jnp.dtype) -> Pools:
@@ -122,3 +229,8 @@ def forward(
 def logits(weights: StackedWeights, hidden: jax.Array, count: jax.Array, *, route: Route) -> jax.Array:
     """Shapes: hidden [R, D], count int32 [] -> float32 [R, V]."""
     return layer_matmul(hidden, weights.head, jnp.int32(0), count, split=1, route=route)[0]
+
+
+STACKED: Stacked[LlamaConfig] = Stacked(
+    build=StackedLlama, sources=sources, empty_cache=empty_cache, tile_rows=tile_rows, unstacked=unstacked
+)

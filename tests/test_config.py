@@ -20,6 +20,8 @@ from tfjax.sources import resolve
 OTHER = {
     "model": "/models/other",
     "dtype": "float32",
+    "weights": "packed",
+    "kernels": "reference",
     "context": "1024",
     "parallel": "2",
     "prompt_cache_gib": "0.5",

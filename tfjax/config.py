@@ -43,6 +43,22 @@ class ServeConfig:
         group=MODEL,
         help="number format of weights and cache; auto is bfloat16, float32 takes twice the memory and is slower",
     )
+    weights: str = setting(
+        values.WEIGHTS_AUTO,
+        "--weights",
+        kind=Choice(values.words(values.WEIGHTS_AUTO, values.WEIGHTS_PACKED, values.WEIGHTS_DENSE)),
+        group=MODEL,
+        help="whether an MLX model's quantized weights stay packed in memory: packed takes a fraction of it and "
+        "expands them in every forward, dense is faster; the tokens stay the same; auto is dense on CPU only",
+    )
+    kernels: str = setting(
+        values.KERNELS_AUTO,
+        "--kernels",
+        kind=Choice(values.words(values.KERNELS_AUTO, values.KERNELS_REFERENCE)),
+        group=MODEL,
+        help="operators of the model: auto takes our own kernels on Hopper GPUs where they know all of a model's "
+        "shapes, reference XLA's everywhere, which is slower there; each has its own roundings",
+    )
     context: int | None = setting(
         None,
         "--context",

@@ -6,6 +6,8 @@ from __future__ import annotations
 ENGINE_SETTINGS = (
     "model",
     "dtype",
+    "weights",
+    "kernels",
     "context",
     "no_drafts",
     "draft_tokens",
@@ -31,6 +33,12 @@ QK_NORM_CONFIG = "config"
 """Value of --drafter-qk-norm that leaves the order to the drafter's config."""
 
 DRAFTER_BITS = (16, 8)
+
+WEIGHTS_AUTO, WEIGHTS_PACKED, WEIGHTS_DENSE = "auto", "packed", "dense"
+"""Values of --weights."""
+
+KERNELS_AUTO, KERNELS_REFERENCE = "auto", "reference"
+"""Values of --kernels."""
 
 DTYPES = {
     "auto": "auto",

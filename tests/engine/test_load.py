@@ -12,6 +12,7 @@ from tests.engine.scripted_step import VOCAB, Fault, ScriptedStep
 from tests.models.tiny import TINY, random_llama
 from tfjax.engine import load
 from tfjax.engine.buckets import single_bucket_plan
+from tfjax.engine.kernel_choice import XLA
 from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.weights import LoadedModel
 from tfjax.models.llama import FAMILY
@@ -28,6 +29,7 @@ class StubBackend:
     def __init__(self, model: Any, step: Any, plan: Any, memory: MemoryPlan):
         self.step = ScriptedStep(memory.lanes, memory.pages, self.fault)
         self.plan, self.memory, self.vocab, self.state = plan, memory, VOCAB, self.step.state
+        self.kernels = model.kernels if model else XLA
         self.page_table = np.zeros((memory.lanes + 1, memory.pages_per_lane), np.int32)
         self.warm = False
 

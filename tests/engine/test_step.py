@@ -41,9 +41,8 @@ class Telling(nnx.Module):
     def __init__(self) -> None:
         self.head = nnx.Param(jnp.ones((32, 8)))
 
-    @property
-    def head_weight(self) -> jax.Array:
-        return self.head[...]
+    def logits(self, hidden: jax.Array) -> jax.Array:
+        return hidden @ self.head[...].T
 
     def __call__(self, cache: Any, rows: Any, *, tile_rows: int, taps: tuple[int, ...]) -> Forward:
         return Forward(jnp.ones((rows.token.shape[0], 8)), cache, jnp.array(taps) if taps else None)

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from collections import deque
-from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from tests.models.tiny import TINY
 from tfjax.engine.api import Sampling
@@ -16,6 +16,7 @@ from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.rows_buffer import RowsBuffer, Run
 from tfjax.engine.step import Bucket, Stepped
 from tfjax.engine.target import TargetBackend, WindowMismatch, empty_state
+from tfjax.engine.weights import LoadedModel
 from tfjax.kernels.draw import TOP_LOGPROBS, Drawn
 from tfjax.lanes.backend import Backend
 from tfjax.lanes.stream import Request, Stream, Times
@@ -23,7 +24,7 @@ from tfjax.lanes.window import Window
 from tfjax.models.llama import FAMILY
 
 MEMORY = MemoryPlan(256, False, 3, 12, cache_bytes=0, weight_bytes=0, budget_bytes=0)
-MODEL: Any = SimpleNamespace(config=TINY, family=FAMILY, dtype=jnp.float32)
+MODEL = LoadedModel(FAMILY, TINY, nnx.Module(), jnp.float32)
 
 
 class RecordingStep:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfjax.engine.step import Bucket
+from tfjax.kernels.gpu.plans import FEW_ROWS
 
 STEP_ROWS = 128
 """From here on a forward takes time in proportion to its rows."""
@@ -75,6 +76,13 @@ def row_invariant_plan(least_rows: int) -> Plan:
     # Of buckets that differ in their tiles the last is the tallest, which suits a chunk: it is one run of rows.
     chunks = tuple({bucket.rows: bucket for bucket in verify}.values())
     return Plan("row-invariant", verify, (*chunks, *prompt))
+
+
+def kernel_plan(tile_rows: int) -> Plan:
+    """Buckets for device kernels: the row counts that their products have tiles for, all in attention's own blocks."""
+    verify = tuple(Bucket(rows, rows, tile_rows) for rows in FEW_ROWS)
+    prompt = tuple(Bucket(rows, FEW_ROWS[0], tile_rows) for rows in (STEP_ROWS, 512))
+    return Plan("row-invariant", verify, (*verify, *prompt))
 
 
 def single_bucket_plan() -> Plan:

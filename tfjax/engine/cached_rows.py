@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfjax.kernels.paged_attention import PAGE_ROWS
+from tfjax.kernels.rope_write import Pools
 from tfjax.kernels.short_conv import RING
 from tfjax.models.rows import ConvCache, LayerCache
 
 
 def rows_by_position(
-    cache: Iterable[LayerCache | ConvCache], pages: Sequence[int], lane: int, stop: int
+    cache: Pools | Iterable[LayerCache | ConvCache], pages: Sequence[int], lane: int, stop: int
 ) -> dict[str, NDArray[np.uint8]]:
     """Bytes of every part of the cache at positions 0..stop - 1, which is how far the stream was computed.
 
@@ -23,14 +24,19 @@ def rows_by_position(
     Shapes: each uint8 [stop, bytes].
     """
     found: dict[str, NDArray[np.uint8]] = {}
-    for index, layer in enumerate(cache):
+    for index, layer in enumerate(_layers(cache)):
         if isinstance(layer, ConvCache):
             found[f"cache[{index}].inputs"] = _inputs(layer, pages, lane, stop)
         else:
             for name, pool in layer._asdict().items():
-                rows = np.asarray(pool)[np.asarray(pages, int)].swapaxes(1, 2)
+                rows = np.asarray(pool[np.asarray(pages, int)]).swapaxes(1, 2)
                 found[f"cache[{index}].{name}"] = _bytes(rows.reshape(-1, *rows.shape[2:])[:stop])
     return found
+
+
+def _layers(cache: Pools | Iterable[LayerCache | ConvCache]) -> Iterable[LayerCache | ConvCache]:
+    """One cache a layer, also where the layers lie in one array."""
+    return (LayerCache(*layer) for layer in zip(*cache, strict=True)) if isinstance(cache, Pools) else cache
 
 
 def _inputs(layer: ConvCache, pages: Sequence[int], lane: int, stop: int) -> NDArray[np.uint8]:

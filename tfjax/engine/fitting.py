@@ -19,7 +19,7 @@ def fit_memory(
     prompt_cache_bytes: int | None = 0,
     drafter: DraftingModel | None = None,
 ) -> MemoryPlan:
-    """Plan cache and tables for `lanes` requests, and kept prompts, in what the weights leave."""
+    """Plan cache and tables for `lanes` requests, and kept prompts, in what weights and their expansion leave."""
     context = model.config.context
     position_bytes = model.family.cache_bytes_per_position(model.config, model.dtype)
     own_bytes = model.family.cache_bytes_per_lane(model.config, model.dtype)
@@ -31,7 +31,7 @@ def fit_memory(
         bytes_per_position=position_bytes + (drafter.cache_bytes_per_position if drafter else 0),
         bytes_per_lane=own_bytes + table_bytes + _drafter_lane_bytes(drafter, table_bytes),
         weight_bytes=model.weight_bytes + (drafter.weight_bytes if drafter else 0),
-        budget_bytes=memory_budget(),
+        budget_bytes=memory_budget() - model.expansion_bytes,
         prompt_cache_bytes=prompt_cache_bytes,
     )
 

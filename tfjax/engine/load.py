@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,17 @@ from tfjax.checkpoints.cache import cache_home
 from tfjax.checkpoints.digest import weights_sha256
 from tfjax.checkpoints.resolve import resolve_model
 from tfjax.config import ServeConfig
-from tfjax.engine.buckets import Plan, row_invariant_plan, single_bucket_plan
+from tfjax.engine.buckets import Plan, kernel_plan, row_invariant_plan, single_bucket_plan
 from tfjax.engine.compiles import compiles
 from tfjax.engine.compiling import compile_all
 from tfjax.engine.drafters.choosing import choose_drafter
 from tfjax.engine.drafters.joining import add_drafter, describe_drafters, host_drafts
 from tfjax.engine.engine import Engine, Served
 from tfjax.engine.fitting import fit_both
+from tfjax.engine.kernel_choice import Kernels
 from tfjax.engine.least_rows import find_least_rows
 from tfjax.engine.memory import MemoryPlan
+from tfjax.engine.packing import weights_of
 from tfjax.engine.probe import ProbeReport, probe
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
 from tfjax.engine.step import Step
@@ -38,6 +40,7 @@ from tfjax.engine.target import TargetBackend
 from tfjax.engine.timing import cached, code_version, measure
 from tfjax.engine.weights import LoadedModel, Progress, load_model
 from tfjax.kernels.paged_attention import PAGE_ROWS
+from tfjax.kernels.routes import Route
 from tfjax.lanes.settings import Settings
 from tfjax.text.loading import load_tokenizer
 
@@ -64,7 +67,9 @@ def load_engine(config: ServeConfig, progress: Progress) -> Engine:
     checkpoint = open_checkpoint(path)
     progress("reading the tokenizer", 0.0)
     tokenizer = load_tokenizer(checkpoint)
-    model = load_model(checkpoint, config.dtype, progress, config.context)
+    model = load_model(
+        checkpoint, config.dtype, progress, config.context, weights=config.weights, kernels=config.kernels
+    )
     choice = choose_drafter(config, model, tokenizer, progress)
     memory, choice = fit_both(config, model, choice)
     target, report = start_backend(model, memory, progress, choice.model.taps if choice.model else ())
@@ -108,17 +113,23 @@ def start_backend(
 ) -> tuple[TargetBackend, ProbeReport]:
     """Compile and probe; where rows are not invariant, go over to one bucket and probe that. `taps` are for a drafter.
 
+    A model in stacked form, whose kernels fail here, is laid out in modules; its own parameters are given away then.
+
     Raises:
-        NotExact: neither holds.
+        NotExact: nothing holds.
     """
-    least = find_least_rows(jax.tree.leaves(nnx.state(model.module)))
-    refused = [least.reason] if least.reason else []
+    refused: list[str] = []
+    log.info("kernels: %s (%s)", model.kernels.route, model.kernels.reason)
+    if model.kernels.stacked:
+        started = start_kernels(model, memory, progress, taps, refused)
+        if started is not None:
+            return started
+        model = without_kernels(model, refused[0])
+    least = find_least_rows(weights_of(nnx.state(model.module)))
+    refused += [least.reason] if least.reason else []
     plans = [] if least.rows is None else [row_invariant_plan(least.rows)]
     for plan in (*plans, single_bucket_plan()):
-        backend = TargetBackend(model, Step(model.module, taps), plan, memory)
-        compile_buckets(backend, progress)
-        progress(f"proving row invariance ({plan.arithmetic})", 0.0)
-        report, backend.state = probe(backend.step, plan, memory, backend.vocab, backend.state)
+        backend, report = attempt(model, plan, memory, progress, taps)
         if report.passed:
             log.info("%s", outcome(plan, report, refused))
             return backend, report
@@ -129,6 +140,44 @@ def start_backend(
         f"on {jax.devices()[0].device_kind} the same row gets different bits in different forwards, so drafts could "
         f"change tokens ({'; '.join(refused)}). Try another device (JAX_PLATFORMS=cpu) or another --dtype"
     )
+
+
+def attempt(
+    model: LoadedModel, plan: Plan, memory: MemoryPlan, progress: Progress, taps: Sequence[int]
+) -> tuple[TargetBackend, ProbeReport]:
+    """Compile and probe one plan."""
+    backend = TargetBackend(model, Step(model.module, taps), plan, memory)
+    compile_buckets(backend, progress)
+    progress(f"proving row invariance ({plan.arithmetic})", 0.0)
+    report, backend.state = probe(backend.step, plan, memory, backend.vocab, backend.state)
+    return backend, report
+
+
+def start_kernels(
+    model: LoadedModel, memory: MemoryPlan, progress: Progress, taps: Sequence[int], refused: list[str]
+) -> tuple[TargetBackend, ProbeReport] | None:
+    """The same by device kernels; None, with the reason in `refused`, where they do not compile or are not exact."""
+    form, name = model.family.stacked, str(model.kernels.route)
+    assert form is not None
+    plan = kernel_plan(form.tile_rows(model.config))
+    try:
+        backend, report = attempt(model, plan, memory, progress, taps)
+    except Exception as error:  # noqa: BLE001 - compilers fail in many ways, and the reference still serves
+        refused.append(f"{name} kernels failed: {type(error).__name__}: {str(error)[:500]}")
+    else:
+        if report.passed:
+            log.info("%s", outcome(plan, report, ()))
+            return backend, report
+        refused.append(f"{name} kernels are not exact: {report.difference}")
+    log.warning("%s; going on without them", refused[-1])
+    return None
+
+
+def without_kernels(model: LoadedModel, reason: str) -> LoadedModel:
+    """The model in modules. The given one's parameters are given away."""
+    form = model.family.stacked
+    assert form is not None
+    return replace(model, module=form.unstacked(model.module), kernels=Kernels(Route.REFERENCE, reason))
 
 
 def outcome(plan: Plan, report: ProbeReport, refused: Sequence[str]) -> str:
@@ -183,6 +232,8 @@ def timing_key(backend: TargetBackend, checkpoint: Checkpoint) -> list[str]:
         repr(jax.tree.leaves(backend.state.cache)[0].dtype),
         str(backend.plan),
         str(backend.step.taps),
+        str(backend.kernels.route),
+        str(sum(parameter.nbytes for parameter in backend.step.parameters)),
     ]
 
 
@@ -195,9 +246,11 @@ def describe(
         "architecture": checkpoint.architecture,
         "format": checkpoint.format,
         "dtype": np.dtype(model.dtype).name,
+        "weights": model.weights,
         "device": {"platform": device.platform, "kind": device.device_kind},
         "versions": {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "flax")}
         | {"tfjax": __version__},
+        "kernels": {"route": str(backend.kernels.route), "reason": backend.kernels.reason},
         "arithmetic": report.arithmetic,
         "row_invariance": {
             "proved": report.passed,

@@ -12,7 +12,6 @@ from flax import nnx
 
 from tfjax.engine.rows_buffer import FIELDS, unpack
 from tfjax.kernels.draw import Drawn, DrawRules, LaneTables, draw
-from tfjax.kernels.matmul import rows_matmul
 from tfjax.kernels.paged_attention import Tiles
 from tfjax.models.rows import Rows
 
@@ -86,7 +85,7 @@ class Step:
         hidden, cache, features = model(state.cache, rows, tile_rows=bucket.tile_rows, taps=self.taps)
         tables = state.tables._replace(history=state.tables.history.at[rows.lane, rows.position].set(token))
         drawn_row = field["draw_row"][: bucket.draws]
-        logits = rows_matmul(hidden[drawn_row], model.head_weight)
+        logits = model.logits(hidden[drawn_row])
         drawn = draw(logits, rules_of(field, rows.position[drawn_row], bucket.draws), tables, rows.lane[drawn_row])
         return Stepped(drawn, logits, features, State(cache, tables))
 

@@ -44,6 +44,7 @@ class TargetBackend:
     The cache needs no work at commit: rows past a stream's length are never visible and get overwritten.
 
     Attributes:
+        kernels: what the model runs by.
         broken: what a forward failed with; the device state is lost then, and with it every stream.
         listener: called after each queued forward, where the step taps layers.
         held: puts drafts that lie on the device among a forward's tokens; None where the host has to read them.
@@ -53,6 +54,7 @@ class TargetBackend:
     def __init__(self, model: LoadedModel, step: Step, plan: Plan, memory: MemoryPlan):
         self.step = step
         self.plan = plan
+        self.kernels = model.kernels
         self.memory = memory
         self.vocab: int = model.config.vocab
         self.widths: Sequence[int] = plan.widths
@@ -206,7 +208,7 @@ def empty_state(model: LoadedModel, memory: MemoryPlan) -> State:
     lanes, vocab = memory.lanes + 1, model.config.vocab
     positions = memory.pages_per_lane * PAGE_ROWS
     return State(
-        model.family.empty_cache(model.config, memory.pages + 1, PAGE_ROWS, lanes, model.dtype),
+        model.empty_cache(memory.pages + 1, lanes),
         empty_tables(lanes, vocab, positions),
     )
 

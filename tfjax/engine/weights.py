@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +14,18 @@ import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
 
-from tfjax.checkpoints import Checkpoint, CheckpointError, TensorSource
+from tfjax.checkpoints import Checkpoint, CheckpointError, PackedSource, TensorSource
+from tfjax.engine.kernel_choice import XLA, Kernels, choose_kernels
 from tfjax.engine.memory import check_context
+from tfjax.engine.packing import Packing, described, largest_expansion
+from tfjax.kernels.paged_attention import PAGE_ROWS
+from tfjax.kernels.routes import Route
+from tfjax.models.config import ConfigError
 from tfjax.models.family import Family, Source
 from tfjax.models.registry import family_for
+from tfjax.setting_values import WEIGHTS_AUTO, WEIGHTS_DENSE, WEIGHTS_PACKED
+
+log = logging.getLogger(__name__)
 
 Progress = Callable[[str, float], None]
 """Told the phase of a long start and the share of it that is done (0..1)."""
@@ -34,30 +43,75 @@ class LoadedModel:
     Attributes:
         config: the family's own config.
         dtype: of parameters, residual stream and cache.
+        kernels: what it runs by; the module is in stacked form where these are.
     """
 
     family: Family[Any]
     config: Any
     module: nnx.Module
     dtype: Any
+    kernels: Kernels = XLA
+
+    def empty_cache(self, pages: int, lanes: int) -> Any:
+        """Zeroed, in the form that the module takes."""
+        form = self.family.stacked if self.kernels.stacked else None
+        return (form or self.family).empty_cache(self.config, pages, PAGE_ROWS, lanes, self.dtype)
 
     @property
     def weight_bytes(self) -> int:
         return sum(leaf.nbytes for leaf in jax.tree.leaves(nnx.state(self.module)))
 
+    @property
+    def expansion_bytes(self) -> int:
+        """Of the largest temporary that a packed weight is expanded to; 0 where none is packed."""
+        return largest_expansion(nnx.state(self.module))
 
-def load_model(checkpoint: Checkpoint, dtype: str, progress: Progress, context: int | None = None) -> LoadedModel:
+    @property
+    def weights(self) -> str:
+        """How they lie in memory, in words."""
+        return described(nnx.state(self.module))
+
+
+def load_model(
+    checkpoint: Checkpoint,
+    dtype: str,
+    progress: Progress,
+    context: int | None = None,
+    *,
+    weights: str = WEIGHTS_DENSE,
+    kernels: str = "auto",
+) -> LoadedModel:
     """Check the asked context and every tensor's shape against the config, then read.
 
+    `weights` is a value of --weights: whether those that the checkpoint has quantized stay packed. `kernels` is one of
+    --kernels. Device kernels multiply dense weights only.
+
     Raises:
-        ConfigError: a config that cannot be honoured.
+        ConfigError: a config that cannot be honoured, or weights that cannot stay packed as they must.
         DoesNotFit: more context than the model was trained for.
         CheckpointError: a tensor that is missing, superfluous or of another shape.
     """
     family = family_for(checkpoint.architecture)
     config = family.config_from_hf(checkpoint.config)
     check_context(context, config.context)
-    return read_model(checkpoint, family, config, dtype, progress)
+    if weights == WEIGHTS_PACKED and kernels == "auto":
+        run_by = Kernels(Route.REFERENCE, "the kernels multiply dense weights, and --weights is packed")
+    else:
+        run_by = choose_kernels(kernels, family, config, DTYPES[dtype])
+    packed = stay_packed(weights) and not run_by.stacked
+    model = read_model(checkpoint, family, config, dtype, progress, packed=packed, kernels=run_by)
+    if weights == WEIGHTS_PACKED and not model.expansion_bytes:
+        raise ConfigError(
+            f"--weights packed: {checkpoint.path} has no weights that can stay packed, which are those of MLX's affine "
+            "form with scales in bfloat16 or float16; leave it out or give --weights dense"
+        )
+    log.info("weights: %s", model.weights)
+    return model
+
+
+def stay_packed(weights: str) -> bool:
+    """What a value of --weights means here: on a CPU expanding weights in every forward takes longer than it saves."""
+    return weights == WEIGHTS_PACKED or (weights == WEIGHTS_AUTO and jax.default_backend() != "cpu")
 
 
 def read_model(
@@ -68,27 +122,39 @@ def read_model(
     progress: Progress,
     *,
     beside: Collection[str] = (),
+    packed: bool = False,
+    kernels: Kernels = XLA,
 ) -> LoadedModel:
     """Check every tensor's shape against the config, then read. Parameters without a source keep their shapes only.
 
-    `beside` are tensors that the checkpoint may hold besides the parameters.
+    `beside` are tensors that the checkpoint may hold besides the parameters. With `packed` those parameters stay
+    packed that can.
 
     Raises:
         CheckpointError: a tensor that is missing, superfluous or of another shape.
     """
-    sources = family.sources(config)
+    kind, form = DTYPES[dtype], family.stacked if kernels.stacked else None
+    sources = (form or family).sources(config)
     check_tensors(checkpoint, sources, beside)
-    kind = DTYPES[dtype]
-    module = nnx.eval_shape(lambda: family.build(config, kind))
+    module: nnx.Module = nnx.eval_shape(
+        lambda: form.build(config, kind, kernels.route) if form else family.build(config, kind)
+    )
     state = nnx.state(module)
     flat = dict(nnx.to_flat_state(state))
     total = len(sources)
+    packing = Packing(checkpoint.tensors) if packed and isinstance(checkpoint.tensors, PackedSource) else None
     for done, (path, parts) in enumerate(sources.items()):
         key = tuple(int(part) if part.isdigit() else part for part in path.split("."))
-        flat[key] = flat[key].replace(jax.device_put(_joined(checkpoint.tensors, parts, flat[key].get_value())))
+        like = flat[key].get_value()
+        value = None if packing is None else packing.parameter(parts, like)
+        flat[key] = flat[key].replace(
+            jax.device_put(_joined(checkpoint.tensors, parts, like) if value is None else value)
+        )
         progress("reading weights", (done + 1) / total)
+    if packing is not None:
+        packing.report()
     nnx.update(module, nnx.from_flat_state(flat))
-    return LoadedModel(family, config, module, kind)
+    return LoadedModel(family, config, module, kind, kernels)
 
 
 def check_tensors(
