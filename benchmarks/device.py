@@ -18,15 +18,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-SUITES = ("contract", "kernels", "window", "serve")
+SUITES = ("contract", "kernels", "window", "serve", "exact", "shapes", "engine")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--suite", action="append", choices=SUITES, help="may be repeated (default: all)")
-    parser.add_argument("--seconds", type=float, default=200, help="the contract begins nothing after this time")
+    parser.add_argument("--seconds", type=float, default=200, help="contract, exact and shapes begin nothing after it")
+    parser.add_argument("--tokens", type=int, default=100_000, help="that count, wanted of exact (default: 100000)")
     parser.add_argument("--together", type=int, default=8, help="gates of the contract that run at once (default: 8)")
     parser.add_argument("--layers", type=int, default=32, help="layers of the window's model (default: 32)")
+    parser.add_argument("--model", help="of the engine's runs (default: $TFJAX_BENCH_MODEL, else the default model)")
     parser.add_argument("--output", type=Path, help="JSON file")
     arguments = parser.parse_args()
     _prepare()
@@ -35,13 +37,17 @@ def main() -> int:
         "kernels": _kernels,
         "window": lambda: _window(arguments.layers),
         "serve": _serve,
+        "exact": lambda: _exact(arguments.tokens, arguments.seconds),
+        "shapes": lambda: _shapes(arguments.seconds),
+        "engine": lambda: _engine(arguments.model),
     }
     facts, failed = _facts(), False
     for name in arguments.suite or SUITES:
         start = time.perf_counter()
         print(f"== {name}", flush=True)
         try:
-            facts[name] = suites[name]()
+            facts[name] = found = suites[name]()
+            failed |= isinstance(found, dict) and bool(found.get("failed"))
         except Exception as error:  # noqa: BLE001 - the other suites still run
             failed = True
             facts[name] = {"error": f"{type(error).__name__}: {error}"[:2000]}
@@ -99,6 +105,24 @@ def _serve() -> Any:
     from benchmarks.device_serve import measure_serving
 
     return measure_serving()
+
+
+def _exact(tokens: int, seconds: float) -> Any:
+    from benchmarks.device_exact import measure_exact
+
+    return measure_exact(tokens, seconds)
+
+
+def _shapes(seconds: float) -> Any:
+    from benchmarks.device_shapes import measure_shapes
+
+    return measure_shapes(seconds)
+
+
+def _engine(model: str | None) -> Any:
+    from benchmarks.device_engine import asked_model, measure_engine
+
+    return measure_engine(asked_model(model))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,187 @@
+"""Sizes of published LFM2 models and their DSpark drafters, filled with random weights on the device."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from tfjax.engine.drafters.drafting_model import DraftingModel
+from tfjax.engine.weights import LoadedModel
+from tfjax.models import dspark, lfm2
+from tfjax.models.blocks.experts import ExpertsConfig
+from tfjax.models.blocks.markov import MarkovKind
+from tfjax.models.blocks.qk_norm import QKNorm
+from tfjax.models.blocks.rope import RopeConfig
+from tfjax.models.dspark_config import DSparkConfig
+from tfjax.models.family import Family
+from tfjax.models.lfm2_config import Lfm2Config
+
+DTYPE = jnp.bfloat16
+SCALE = 0.02
+CONTEXT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A target and its drafter.
+
+    Attributes:
+        assumed: which of their sizes nobody published; empty for none.
+        plain: whether a stream without drafts is timed too.
+    """
+
+    name: str
+    target: Lfm2Config
+    drafter: DSparkConfig
+    assumed: str = ""
+    plain: bool = False
+
+    @property
+    def target_bytes(self) -> int:
+        return weight_bytes(lfm2.FAMILY, self.target)
+
+    @property
+    def drafter_bytes(self) -> int:
+        """Without what it shares with the target."""
+        shared = 2 * self.drafter.vocab * self.drafter.hidden * jnp.dtype(DTYPE).itemsize
+        return weight_bytes(dspark.FAMILY, self.drafter) - shared
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.target_bytes + self.drafter_bytes
+
+
+def _target(attending: tuple[int, ...], layers: int, inner: int, vocab: int, theta: float, **more: Any) -> Lfm2Config:
+    return Lfm2Config(
+        vocab=vocab,
+        hidden=2048,
+        inner=inner,
+        attends=tuple(layer in attending for layer in range(layers)),
+        heads=32,
+        kv_heads=8,
+        norm_eps=1e-5,
+        rope=RopeConfig(theta),
+        taps=3,
+        conv_bias=False,
+        context=CONTEXT,
+        tied=True,
+        **{"dense_layers": layers} | more,
+    )
+
+
+def _drafter(target: Lfm2Config, taps: tuple[int, ...]) -> DSparkConfig:
+    return DSparkConfig(
+        hidden=target.hidden,
+        target_hidden=target.hidden,
+        layers=5,
+        heads=32,
+        kv_heads=8,
+        head_dim=64,
+        inner=6144,
+        norm_eps=1e-5,
+        rope=target.rope,
+        qk_norm=QKNorm.BEFORE_ROPE,
+        interleaved=True,
+        vocab=target.vocab,
+        draft_vocab=target.vocab,
+        block=9,
+        mask_token=target.vocab - 1,
+        taps=taps,
+        target_layers=target.layers,
+        markov=MarkovKind.VANILLA,
+        markov_rank=256,
+        markov_rows=target.vocab,
+        confidence=True,
+        confidence_with_markov=True,
+        confidence_temperatures=(),
+        anchor_first=True,
+        own_embedding=False,
+        own_head=False,
+        context=CONTEXT,
+    )
+
+
+_SMALL = _target((2, 5, 8, 10, 12, 14), 16, 8192, 65536, 1e6)
+_MIDDLE = _target((2, 5, 9, 13, 17, 21, 24, 27), 30, 10752, 128000, 1e7)
+_EXPERTS = ExpertsConfig(count=64, picked=4, inner=1536, biased=True, normalised=True, scale=1.0)
+_LARGE = _target(tuple(range(2, 40, 4)), 40, 11520, 128000, 5e6, dense_layers=2, experts=_EXPERTS)
+
+SHAPES = (
+    Shape("LFM2.5-1.2B", _SMALL, _drafter(_SMALL, (2, 5, 8, 11, 14)), plain=True),
+    Shape("LFM2.5-2.6B", _MIDDLE, _drafter(_MIDDLE, (2, 9, 17, 21, 27))),
+    Shape(
+        "LFM2.5-24B-A2B",
+        _LARGE,
+        _drafter(_LARGE, (2, 10, 18, 26, 34)),
+        assumed="attention at 2, 6, ..., 38, dense width 11,520, RoPE theta, the drafter's taps",
+        plain=True,
+    ),
+)
+"""Source: the published configs; see `assumed` for what is not in them."""
+
+
+def shrunk(shape: Shape) -> Shape:
+    """The same parts, small enough for a test: as many kinds of layers, few of each."""
+    experts = replace(_EXPERTS, count=8, inner=32) if shape.target.experts else None
+    target = replace(
+        shape.target, vocab=256, hidden=64, inner=96, heads=4, kv_heads=2, attends=shape.target.attends[:7]
+    )
+    target = replace(target, dense_layers=min(2, target.layers) if experts else target.layers, experts=experts)
+    sizes: dict[str, Any] = {"hidden": 64, "target_hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "inner": 96}
+    vocab = {"vocab": 256, "draft_vocab": 256, "markov_rows": 256, "mask_token": 255, "markov_rank": 8}
+    drafter = replace(shape.drafter, **sizes, **vocab, layers=2, taps=(1, 3), target_layers=target.layers)
+    return replace(shape, target=target, drafter=drafter)
+
+
+def weight_bytes(family: Family[Any], config: Any) -> int:
+    """Of all parameters, without making any."""
+    state = nnx.state(nnx.eval_shape(lambda: family.build(config, DTYPE)))
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+
+
+def random_target(shape: Shape) -> LoadedModel:
+    """Made on the device, one parameter at a time."""
+    return LoadedModel(lfm2.FAMILY, shape.target, _random_module(lfm2.FAMILY, shape.target, ()), DTYPE)
+
+
+def random_drafter(shape: Shape, target: LoadedModel) -> DraftingModel:
+    """The same, joined with its target's embedding and head, of which there is no second copy."""
+    module: Any = _random_module(dspark.FAMILY, shape.drafter, ("embedding", "head", "ids"))
+    own: Any = target.module
+    ids = jnp.arange(shape.drafter.vocab, dtype=jnp.int32)
+    embedding, head = own.embedding[...], own.head_weight
+    module.join(embedding, head, ids)
+    loaded = LoadedModel(dspark.FAMILY, shape.drafter, module, DTYPE)
+    return DraftingModel("random", "dspark", loaded, ids, shape.target.vocab, (embedding, head))
+
+
+def _random_module(family: Family[Any], config: Any, left: tuple[str, ...]) -> nnx.Module:
+    """Norms are ones, biases zeros, everything else is random; `left` are parameters that stay without a value."""
+    module: nnx.Module = nnx.eval_shape(lambda: family.build(config, DTYPE))
+    flat = dict(nnx.to_flat_state(nnx.state(module)))
+    for number, (path, leaf) in enumerate(flat.items()):
+        if path[0] not in left:
+            like = leaf.get_value()
+            key = jax.random.key(number)
+            flat[path] = leaf.replace(_random(key, like.shape, like.dtype) if like.ndim > 1 else _flat(path, like))
+    nnx.update(module, nnx.from_flat_state(flat))
+    return module
+
+
+def _flat(path: tuple[Any, ...], like: Any) -> jax.Array:
+    return jnp.zeros(like.shape, like.dtype) if path[-1] == "bias" else jnp.ones(like.shape, like.dtype)
+
+
+@functools.partial(jax.jit, static_argnames=("shape", "dtype"))
+def _random(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """A stack is made matrix by matrix, so that random numbers take little memory of their own."""
+    if len(shape) == 2:
+        return jax.random.normal(key, shape, dtype) * jnp.asarray(SCALE, dtype)
+    made: jax.Array = jax.lax.map(lambda own: _random(own, shape[1:], dtype), jax.random.split(key, shape[0]))
+    return made
