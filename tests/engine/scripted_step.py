@@ -34,6 +34,7 @@ class ScriptedStep:
     """Keys are the token and its position, logits a sum over the keys that a row sees; `fault` breaks either."""
 
     taps = ()
+    parameters = ()
 
     def __init__(self, lanes: int, pages: int, fault: Fault | None = None):
         shape = (pages + 1, 1, PAGE_ROWS, 4)
