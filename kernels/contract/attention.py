@@ -161,7 +161,7 @@ ATTENTION = Subject(
                 ),
             ),
         ),
-        Control("another layer's pages", "bounds", (("item.page + page] + scalars_ref[0]", "item.page + page]"),)),
+        Control("another layer's pages", "bounds", (("item.page + page] + first_page_ref[0]", "item.page + page]"),)),
         Control(
             "rows stored one block too far",
             "bounds",

@@ -137,18 +137,20 @@ ROPE = Subject(
         ),
         Control("turned the other way", "reference", (("low * cos - high * sin", "low * cos + high * sin"),)),
         Control(
-            "keys normed by the queries' weight", "reference", (("heads.heads + first, 1)", "heads.heads + first, 0)"),)
+            "keys normed by the queries' weight",
+            "reference",
+            (("heads.heads + first, k_norm_ref)", "heads.heads + first, q_norm_ref)"),),
         ),
         Control(
             "position of the row before", "reference", (("cos_ref.at[row]", "cos_ref.at[jnp.maximum(row - 1, 0)]"),)
         ),
-        Control("another layer's pages", "bounds", (("page_ref[row] + scalars_ref[2]", "page_ref[row]"),)),
+        Control("another layer's pages", "bounds", (("page_ref[row] + first_page_ref[0]", "page_ref[row]"),)),
         Control("slot of a neighbour", "bounds", (("slot_ref[row]\n", "slot_ref[row] ^ 1\n"),)),
         Control(
             "rows that do not count are stored",
             "bounds",
             (
-                ("(row < scalars_ref[1]) & (unit >= q_units)", "unit >= q_units"),
+                ("(row < count_ref[0]) & (unit >= q_units)", "unit >= q_units"),
                 ("page_ref[row] +", "jnp.maximum(page_ref[row], 1) +"),
             ),
         ),

@@ -115,7 +115,7 @@ NORM = Subject(
     controls=(
         Control("the last part dropped", "reference", (("range(1, split)", "range(1, split - 1)"),)),
         Control("residual dropped", "reference", (("wide = wide + total", "wide = total"),)),
-        Control("another layer's weight", "reference", (("weight_ref.at[scalars_ref[0]]", "weight_ref.at[0]"),)),
+        Control("another layer's weight", "reference", (("weight_ref.at[layer_ref[0]]", "weight_ref.at[0]"),)),
         Control("a neighbour's residual", "rows", (("read(x_ref.at[row])", "read(x_ref.at[row ^ 1])"),)),
         Control("mean taken over too few elements", "stress", (("/ x_ref.shape[1]", "/ (x_ref.shape[1] * 31 // 32)"),)),
         Control("sums stored one row too far", "bounds", (("sum_ref.at[row]", "sum_ref.at[row + 1]"),)),

@@ -111,12 +111,12 @@ MATMUL = Subject(
     controls=(
         Control("the last tile of the inner axis skipped", "reference", (("grid=(steps,)", "grid=(steps - 1,)"),)),
         Control("every part reads the first run", "reference", (("(column, part * steps + i)", "(column, i)"),)),
-        Control("another layer's matrix", "reference", (("w_ref.at[scalars_ref[0]]", "w_ref.at[0]"),)),
+        Control("another layer's matrix", "reference", (("w_ref.at[layer_ref[0]]", "w_ref.at[0]"),)),
         Control(
             "the walk begins where the row count says",
             "rows",
             (
-                ("    spec = functools", "    turn = scalars_ref[1]\n    spec = functools"),
+                ("    spec = functools", "    turn = count_ref[0]\n    spec = functools"),
                 ("part * steps + i)", "part * steps + (i + turn) % steps)"),
             ),
         ),

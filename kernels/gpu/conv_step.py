@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from tfjax.kernels.conv_step import ConvPlaces, ConvState
-from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch
+from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
 from tfjax.kernels.gpu.tiles import put, row_layout
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.kernels.routes import Unsupported
@@ -40,7 +40,7 @@ def conv_step(
     columns = BLOCK_COLUMNS if size % BLOCK_COLUMNS == 0 else size
     row_layout(columns)  # Refuses what does not fit before anything is traced.
     by_gate = parts.reshape(split, rows, 3, size)
-    operands = [layer.reshape(1), count.reshape(1), *places, by_gate, taps]
+    operands = [scalar(layer), scalar(count), *places, by_gate, taps]
     kind = jax.ShapeDtypeStruct((rows, size), state.rings.dtype)
 
     def start(name: str, state: ConvState, *, reads: bool, writes: bool) -> tuple[list[jax.Array], ConvState]:

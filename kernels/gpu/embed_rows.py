@@ -9,7 +9,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch
+from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
 from tfjax.kernels.gpu.tiles import put, row_layout
 
 
@@ -28,7 +28,7 @@ def embed_rows(table: jax.Array, token: jax.Array, count: jax.Array, *, how: Lau
         body,
         Grid((("row", len(token)),)),
         [jax.ShapeDtypeStruct((len(token), table.shape[1]), table.dtype)],
-        [count.reshape(1), token, table],
+        [scalar(count), token, table],
         name=f"embed_{table.shape[1]}",
         how=how,
     )

@@ -11,7 +11,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch
+from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
 from tfjax.kernels.gpu.layer_matmul import silu_gate
 from tfjax.kernels.gpu.plans import Plan, grouped_plan_of
 from tfjax.kernels.gpu.tile_products import held_steps, walked
@@ -67,7 +67,7 @@ def _run(
         body,
         Grid((("column", columns // plan.columns), ("tile", rows // plan.rows))),
         [jax.ShapeDtypeStruct((rows, columns), BF16 if gated else jnp.float32)],
-        [first.reshape(1), tiles.used.reshape(1), tiles.expert, x, weight],
+        [scalar(first), scalar(tiles.used), tiles.expert, x, weight],
         name=("grouped_glu" if gated else "grouped_matmul") + f"_{inner}x{columns}",
         how=how,
     )

@@ -41,6 +41,11 @@ class Grid:
     approximate: bool = False
 
 
+def scalar(x: jax.Array) -> jax.Array:
+    """A number as an operand. Each is one of its own: to join several is a kernel, as short as it may be."""
+    return x.astype(jnp.int32).reshape(1)
+
+
 def launch(
     body: Callable[..., None],
     grid: Grid,

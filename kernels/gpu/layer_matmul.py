@@ -15,7 +15,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch
+from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
 from tfjax.kernels.gpu.plans import Plan, padded_rows, plan_of
 from tfjax.kernels.gpu.tile_products import held_steps, walked
 from tfjax.kernels.gpu.tiles import block_spec
@@ -72,12 +72,11 @@ def _run(
         _body, plan=plan, steps=inner // split // plan.inner, gated=gated, offset=columns // plan.columns
     )
     kind = BF16 if gated else jnp.float32
-    scalars = jnp.stack([layer.astype(jnp.int32), count.astype(jnp.int32)])
     (out,), _ = launch(
         body,
         Grid((("column", columns // plan.columns), ("part", split), ("row", rows // plan.rows))),
         [jax.ShapeDtypeStruct((split, rows, columns), kind)],
-        [scalars, x, weight],
+        [scalar(layer), scalar(count), x, weight],
         name=("glu" if gated else "matmul") + f"_{inner}x{columns}",
         how=how,
     )
@@ -96,11 +95,20 @@ def _check(x: jax.Array, weight: jax.Array, split: int, plan: Plan, columns: int
 
 
 def _body(
-    scalars_ref: Any, x_ref: Any, w_ref: Any, out_ref: Any, *, plan: Plan, steps: int, gated: bool, offset: int
+    layer_ref: Any,
+    count_ref: Any,
+    x_ref: Any,
+    w_ref: Any,
+    out_ref: Any,
+    *,
+    plan: Plan,
+    steps: int,
+    gated: bool,
+    offset: int,
 ) -> None:
     """One tile of the result: `plan.rows` x `plan.columns` of one part."""
     column, part, row = lax.axis_index("column"), lax.axis_index("part"), lax.axis_index("row")
-    matrix_ref = w_ref.at[scalars_ref[0]]
+    matrix_ref = w_ref.at[layer_ref[0]]
     spec = functools.partial(block_spec, held=held_steps(plan.form))
     specs = [
         spec((plan.rows, plan.inner), lambda i: (row, part * steps + i)),
@@ -113,7 +121,7 @@ def _body(
         plgpu.emit_pipeline, grid=(steps,), in_specs=specs, max_concurrent_steps=min(plan.stages, steps)
     )
 
-    @pl.when(row * plan.rows < scalars_ref[1])
+    @pl.when(row * plan.rows < count_ref[0])
     def _() -> None:
         sums, store = walked(pipeline, inputs, plan, gated=gated)
         at = out_ref.at[part, pl.ds(row * plan.rows, plan.rows), pl.ds(column * plan.columns, plan.columns)]

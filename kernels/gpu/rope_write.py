@@ -11,7 +11,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch
+from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
 from tfjax.kernels.gpu.tiles import heads_layout, put
 from tfjax.kernels.rope_write import HeadNorm, Heads, Places, Pools, Turns
 from tfjax.kernels.routes import Unsupported
@@ -35,11 +35,9 @@ def rope_write(
         raise Unsupported(f"heads of {heads.size}; the device route takes multiples of 64")
     split, rows, _ = parts.shape
     by_head = parts.reshape(split, rows, heads.heads + 2 * heads.kv_heads, heads.size)
-    scalars = jnp.stack([x.astype(jnp.int32) for x in (layer, count, places.first_page)])
-    if norm is None:
-        weights = jnp.zeros((2, 1, heads.size), pools.keys.dtype)
-    else:
-        weights = jnp.stack([norm.q, norm.k])
+    # Without a norm other operands stand for its weights and are left alone.
+    weights = (norm.q, norm.k) if norm else (turned.cos, turned.sin)
+    numbers = [scalar(x) for x in (layer, count, places.first_page)]
     body = functools.partial(_body, heads=heads, normed=norm is not None)
     q_unit, kv_unit = _unit(heads.group), _unit(heads.kv_heads)
     queries = jax.ShapeDtypeStruct((heads.kv_heads, rows + spare, heads.group, heads.size), pools.keys.dtype)
@@ -47,7 +45,7 @@ def rope_write(
         body,
         Grid((("row", rows), ("unit", heads.heads // q_unit + heads.kv_heads // kv_unit))),
         [queries],
-        [scalars, by_head, turned.cos, turned.sin, places.page, places.slot, weights],
+        [*numbers, by_head, turned.cos, turned.sin, places.page, places.slot, *weights],
         changed=[pools.keys, pools.values],
         name=f"rope_write_{heads.heads}_{heads.kv_heads}x{heads.size}",
         how=how,
@@ -61,13 +59,16 @@ def _unit(heads: int) -> int:
 
 
 def _body(
-    scalars_ref: Any,
+    layer_ref: Any,
+    count_ref: Any,
+    first_page_ref: Any,
     parts_ref: Any,
     cos_ref: Any,
     sin_ref: Any,
     page_ref: Any,
     slot_ref: Any,
-    weights_ref: Any,
+    q_norm_ref: Any,
+    k_norm_ref: Any,
     keys_ref: Any,
     values_ref: Any,
     q_ref: Any,
@@ -80,10 +81,10 @@ def _body(
     q_units = heads.heads // q_unit
     half = heads.size // 2
 
-    def prepared(some: _Some, first: Any, which: int) -> tuple[Any, Any]:
+    def prepared(some: _Some, first: Any, which: Any) -> tuple[Any, Any]:
         halves = some.summed(parts_ref, row, first, keys_ref.dtype)
         turned = (some.row(cos_ref.at[row]), some.row(sin_ref.at[row]))
-        weight = [some.row(weights_ref.at[which, scalars_ref[0], part]) for part in some.halves] if normed else []
+        weight = [some.row(which.at[layer_ref[0], part]) for part in some.halves] if normed else []
         if normed and not heads.norm_after:
             halves = some.norm(halves, weight, heads.eps, keys_ref.dtype)
         halves = some.rotated(halves, turned, keys_ref.dtype)
@@ -91,20 +92,20 @@ def _body(
             halves = some.norm(halves, weight, heads.eps, keys_ref.dtype)
         return halves
 
-    @pl.when((row < scalars_ref[1]) & (unit < q_units))
+    @pl.when((row < count_ref[0]) & (unit < q_units))
     def _() -> None:
         some = _Some(q_unit, half)
         first = unit * q_unit
         kv_head, place = first // heads.group, first % heads.group
-        for part, value in zip(some.halves, prepared(some, first, 0), strict=True):
+        for part, value in zip(some.halves, prepared(some, first, q_norm_ref), strict=True):
             put(some.at(q_ref.at[kv_head, row], place, part), value)
 
-    @pl.when((row < scalars_ref[1]) & (unit >= q_units))
+    @pl.when((row < count_ref[0]) & (unit >= q_units))
     def _() -> None:
         some = _Some(kv_unit, half)
         first = (unit - q_units) * kv_unit
-        page, slot = page_ref[row] + scalars_ref[2], slot_ref[row]
-        k = prepared(some, heads.heads + first, 1)
+        page, slot = page_ref[row] + first_page_ref[0], slot_ref[row]
+        k = prepared(some, heads.heads + first, k_norm_ref)
         v = some.summed(parts_ref, row, heads.heads + heads.kv_heads + first, keys_ref.dtype)
         # Zero times a value is zero unless the value is not finite.
         sound = some.each(some.sum(v[0].astype(jnp.float32) * 0 + v[1].astype(jnp.float32) * 0)) == 0

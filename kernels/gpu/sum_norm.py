@@ -11,11 +11,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch
+from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
 from tfjax.kernels.gpu.tiles import put, row_layout
-
-MIN_PARTS = 1
-"""A kernel's operand cannot be empty; without parts one is passed and left alone."""
 
 
 def sum_norm(
@@ -32,13 +29,13 @@ def sum_norm(
     rows, size = x.shape
     split = parts.shape[0]
     body = functools.partial(_body, split=split, layout=row_layout(size), eps=eps)
-    scalars = jnp.stack([layer.astype(jnp.int32), count.astype(jnp.int32)])
+    # No operand may be empty; without parts another one stands there and is left alone.
     kind = jax.ShapeDtypeStruct(x.shape, x.dtype)
     (summed, normed), _ = launch(
         body,
         Grid((("row", rows),)),
         [kind, kind],
-        [scalars, parts if split else jnp.zeros((MIN_PARTS, 1, size), jnp.float32), x, weight],
+        [scalar(layer), scalar(count), parts if split else x, x, weight],
         name=f"sum_norm_{size}",
         how=how,
     )
@@ -46,7 +43,8 @@ def sum_norm(
 
 
 def _body(
-    scalars_ref: Any,
+    layer_ref: Any,
+    count_ref: Any,
     parts_ref: Any,
     x_ref: Any,
     weight_ref: Any,
@@ -62,7 +60,7 @@ def _body(
     def read(ref: Any) -> Any:
         return plgpu.load(ref, layout=layout, optimized=False)
 
-    @pl.when(row < scalars_ref[1])
+    @pl.when(row < count_ref[0])
     def _() -> None:
         x = read(x_ref.at[row])
         wide = x.astype(jnp.float32)
@@ -75,4 +73,4 @@ def _body(
         put(sum_ref.at[row], summed)
         wide = summed.astype(jnp.float32)
         scale = lax.rsqrt(jnp.sum(wide * wide) / x_ref.shape[1] + eps)
-        put(norm_ref.at[row], (wide * scale).astype(x_ref.dtype) * read(weight_ref.at[scalars_ref[0]]))
+        put(norm_ref.at[row], (wide * scale).astype(x_ref.dtype) * read(weight_ref.at[layer_ref[0]]))

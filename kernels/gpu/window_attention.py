@@ -16,7 +16,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch
+from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
 from tfjax.kernels.gpu.page_products import clear_behind, mixed_values, scores
 from tfjax.kernels.gpu.tiles import heads_layout, put, swizzled
 from tfjax.kernels.paged_attention import MASKED, PAGE_ROWS
@@ -65,14 +65,22 @@ def window_attention(
     flat = q.reshape(kv_heads, -1, size)
     missing = (rows + spare_rows(group)) * group - flat.shape[1]
     flat = jnp.pad(flat, ((0, 0), (0, max(0, missing)), (0, 0)))
-    scalars = jnp.stack([first_page.astype(jnp.int32), shared.used])
     f32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
     workers = max(1, min(len(shared.items), WORKERS // kv_heads))
     partial, _ = launch(
         functools.partial(_chunks, group=group, workers=workers, interpreted=how.interpret),
         Grid((("head", kv_heads), ("worker", workers)), _scratch(size), approximate=True),
         [f32((chunks, kv_heads, rows, BLOCK_ROWS))] * 2 + [f32((chunks, kv_heads, rows * group, size))],
-        [scalars, shared.items, shared.page_table, shared.seen, flat, pools.keys, pools.values],
+        [
+            scalar(first_page),
+            scalar(shared.used),
+            shared.items,
+            shared.page_table,
+            shared.seen,
+            flat,
+            pools.keys,
+            pools.values,
+        ],
         name=f"attention_{group}x{size}",
         how=how,
     )
@@ -126,7 +134,8 @@ class _Memory(NamedTuple):
 
 
 def _chunks(
-    scalars_ref: Any,
+    first_page_ref: Any,
+    used_ref: Any,
     items_ref: Any,
     table_ref: Any,
     seen_ref: Any,
@@ -152,7 +161,7 @@ def _chunks(
 
         def fetch(page: Any) -> None:
             slot = lax.rem(page, jnp.int32(STAGES))
-            where = table_ref[item.lane, item.page + page] + scalars_ref[0]
+            where = table_ref[item.lane, item.page + page] + first_page_ref[0]
             plgpu.copy_gmem_to_smem(keys_ref.at[where, head], memory.keys.at[slot], memory.keys_ready.at[slot])
             plgpu.copy_gmem_to_smem(values_ref.at[where, head], memory.values.at[slot], memory.values_ready.at[slot])
 
@@ -176,7 +185,7 @@ def _chunks(
         lax.fori_loop(0, item.rows, store, None)
         plgpu.wait_smem_to_gmem(0)
 
-    lax.fori_loop(0, (scalars_ref[1] - worker + workers - 1) // workers, one_item, None)
+    lax.fori_loop(0, (used_ref[0] - worker + workers - 1) // workers, one_item, None)
 
 
 def _walk(memory: _Memory, item: _Item, seen: Any, fetch: Any, interpreted: bool) -> Partial:
@@ -258,13 +267,13 @@ def _merge(
         found = ref.at[(*at[:-1], index)]
         return found[...] if form is None else plgpu.load(found, layout=form, optimized=False)
 
-    scalar: Any = None if unit == 1 else layout.reduce(1)
+    by_head: Any = None if unit == 1 else layout.reduce(1)
 
     def read(chunk: Any) -> Partial:
         at = jnp.minimum(chunk, last)
         return Partial(
-            some(peak_ref, at, head, block, place, form=scalar),
-            some(total_ref, at, head, block, place, form=scalar),
+            some(peak_ref, at, head, block, place, form=by_head),
+            some(total_ref, at, head, block, place, form=by_head),
             some(mixed_ref, at, head, row * group + within, form=layout),
         )
 
@@ -279,7 +288,7 @@ def _merge(
     shape = (size,) if unit == 1 else (unit, size)
     peak, total = jnp.full(shape[:-1], MASKED, jnp.float32), jnp.zeros(shape[:-1], jnp.float32)
     if unit > 1:
-        peak, total = plgpu.layout_cast(peak, scalar), plgpu.layout_cast(total, scalar)
+        peak, total = plgpu.layout_cast(peak, by_head), plgpu.layout_cast(total, by_head)
     start = Partial(peak, total, plgpu.layout_cast(jnp.zeros(shape, jnp.float32), layout))
     end = Partial(*lax.fori_loop(0, last // together + 1, some_chunks, start))
     total = end.total if unit == 1 else lax.broadcast_in_dim(end.total, shape, (0,))
