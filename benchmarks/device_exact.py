@@ -18,6 +18,7 @@ from benchmarks.exact_pair import DRAFTER, TARGET, Job, four_bit_target, jobs_of
 from benchmarks.exact_report import HEADER, Arm, ArmReport, Budget
 from benchmarks.exact_served import Started, compare_states, start
 from benchmarks.exact_variants import (
+    MOST_TOKENS,
     REFERENCE,
     REPEATED,
     START_S,
@@ -33,7 +34,9 @@ from tfjax.config import ServeConfig
 from tfjax.engine.api import Generation
 from tfjax.engine.engine import Engine
 
-LANES, LONGEST_PROMPT, SLACK = 16, 4000, 320
+LANES, LONGEST_PROMPT = 16, 4000
+CONTEXT = LONGEST_PROMPT + MOST_TOKENS + 320
+"""Whatever the replies' length, so that one compile cache serves all runs."""
 JOBS, FIRST_TURN, QUESTION = 24, 96, 9
 TURNED = 5
 """Places by which the replies of a repeated arm move on, so that they have other neighbours."""
@@ -106,7 +109,7 @@ class Proof:
             drafter_policy="always",
             held_drafts=variant.held,
             parallel=LANES,
-            context=LONGEST_PROMPT + self._reply + SLACK,
+            context=CONTEXT,
             prompt_cache_gib=0.25,
         )
 

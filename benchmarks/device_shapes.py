@@ -36,8 +36,8 @@ ROWS, STREAMS, DEPTHS = (16, 32, 64), (1, 4, 16), (1, 4, 9)
 PAST, TILE_ROWS, WARM, RUNS = 512, 16, 2, 15
 """Positions before a window or block; rows of an attention tile; calls that are not timed, and that are."""
 PLAIN_PROMPT, PLAIN_TOKENS, PLAIN_S = 64, 400, 4.0
-FIRST_COMPILE_S = 25.0
-"""What the programs of a first shape are expected to take."""
+FIRST_COMPILE_S, CAUTION, OTHER_S = 25.0, 1.25, 8.0
+"""What the first shape's programs are expected to take; how much longer a next one's may, by layer; all else."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ def measure_shapes(seconds: float, shapes: Sequence[Shape] = SHAPES) -> list[dic
     end, found, compile_s = time.monotonic() + seconds, [], FIRST_COMPILE_S
     for index, shape in enumerate(shapes):
         ratio = 1.0 if not index else shape.target.layers / shapes[index - 1].target.layers
-        needed_s = 1.5 * compile_s * ratio + 5
+        needed_s = CAUTION * compile_s * ratio + OTHER_S
         reason = obstacle(shape.weight_bytes, end - time.monotonic(), needed_s)
         if reason:
             print(f"{shape.name} shape left out: {reason}", flush=True)

@@ -11,6 +11,8 @@ START_S = 12.0
 """What a start is expected to take, until one was timed."""
 STATE_S = 8.0
 REPEATED = 64
+LEAST_TOKENS, MOST_TOKENS = 24, 384
+"""Of one reply."""
 
 ALL_16 = Arm("16 streams", 16, 4)
 AGAIN = Arm("16 streams, again", 16, 8, copies=REPEATED)
@@ -70,7 +72,7 @@ VARIANTS = (
 
 def reply_tokens(goal: int) -> int:
     """Of each reply, by the tokens wanted in all."""
-    return max(24, min(384, goal // 260))
+    return max(LEAST_TOKENS, min(MOST_TOKENS, goal // 260))
 
 
 def expected_steps(variant: Variant, variants: Sequence[Variant] = VARIANTS) -> list[float]:

@@ -110,7 +110,7 @@ def _drafter(target: Lfm2Config, taps: tuple[int, ...]) -> DSparkConfig:
 _SMALL = _target((2, 5, 8, 10, 12, 14), 16, 8192, 65536, 1e6)
 _MIDDLE = _target((2, 5, 9, 13, 17, 21, 24, 27), 30, 10752, 128000, 1e7)
 _EXPERTS = ExpertsConfig(count=64, picked=4, inner=1536, biased=True, normalised=True, scale=1.0)
-_LARGE = _target(tuple(range(2, 40, 4)), 40, 11520, 128000, 5e6, dense_layers=2, experts=_EXPERTS)
+_LARGE = _target(tuple(range(2, 40, 4)), 40, 11520, 128000, 1e7, dense_layers=2, experts=_EXPERTS)
 
 SHAPES = (
     Shape("LFM2.5-1.2B", _SMALL, _drafter(_SMALL, (2, 5, 8, 11, 14)), plain=True),

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks import device_shapes
+from benchmarks.device_shapes import DEPTHS, ROWS, STREAMS, measure_shapes, obstacle
+from benchmarks.shapes import SHAPES, shrunk
+
+
+def test_what_does_not_fit_is_told() -> None:
+    assert obstacle(10, left_s=100.0, needed_s=50.0) == ""
+    assert "GiB, the device has" in obstacle(1 << 50, left_s=100.0, needed_s=50.0)
+    assert "expected to take 50 s and 40 s are left" in obstacle(10, left_s=40.0, needed_s=50.0)
+
+
+def test_a_shape_without_time_is_left_out_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device_shapes, "memory_budget", lambda: 1 << 40)
+    found = measure_shapes(1.0)
+    assert [(row["shape"], "s are left" in row["left_out"]) for row in found] == [(s.name, True) for s in SHAPES]
+    assert "LFM2.5-24B-A2B shape left out: it is expected to take" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_every_number_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(device_shapes, "RUNS", 2)
+    small = shrunk(SHAPES[-1])
+    (row,) = measure_shapes(1e4, [replace(small, plain=True)])
+    assert row["weights"] == "random"
+    assert row["assumed"] == SHAPES[-1].assumed
+    assert set(row["window_ms"]) == set(ROWS)
+    assert {streams: set(depths) for streams, depths in row["hold_ms"].items()} == {n: set(DEPTHS) for n in STREAMS}
+    assert all(rate > 0 for rate in row["plain_tokens_per_s_by_bucket"].values())
+    assert "random weights" in capsys.readouterr().out
