@@ -53,17 +53,17 @@ def measure_kernels() -> list[dict[str, Any]]:
     )
     found = []
     for inner, columns, layers in SHAPES:
-        weight = _random(1, (layers, columns, inner))
+        weight = random_matrices(1, (layers, columns, inner))
         singles = [weight[layer] for layer in range(layers)]
         for rows in ROWS:
-            x = _random(2, (rows, inner))
+            x = random_matrices(2, (rows, inner))
             row: dict[str, Any] = {"inner": inner, "columns": columns, "rows": rows, "split": split_of(inner, columns)}
             row["floor_us"] = 2 * inner * columns / BYTES_PER_SECOND * 1e6
-            row["xla_us"] = _attempt(lambda: _xla(x, singles))  # noqa: B023 - called at once
+            row["xla_us"] = tried(lambda: _xla(x, singles))  # noqa: B023 - called at once
             times = {}
             for plan in _plans(inner, columns, rows):
                 label = f"{plan.form} {plan.columns}x{plan.inner} {plan.stages}"
-                times[label] = _attempt(lambda: _ours(x, weight, plan))  # noqa: B023 - called at once
+                times[label] = tried(lambda: _ours(x, weight, plan))  # noqa: B023 - called at once
             row["plans_us"] = times
             tuned = next(iter(times))
             ours = times[tuned]
@@ -83,15 +83,23 @@ def _us(value: Any) -> str:
     return f"{value:.1f}" if isinstance(value, float) else str(value)[:60]
 
 
-def _attempt(work: Callable[[], float]) -> float | str:
+def tried(work: Callable[[], Any]) -> Any:
+    """What the work gives, or what went wrong."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - one form that fails does not stop the table
         return f"{type(error).__name__}: {error}"[:200]
 
 
-def _random(seed: int, shape: tuple[int, ...]) -> jax.Array:
-    return jax.jit(lambda key: jax.random.normal(key, shape, jnp.bfloat16) * 0.02)(jax.random.key(seed))
+def random_matrices(seed: int, shape: tuple[int, ...]) -> jax.Array:
+    """Of the size of weights, bfloat16, made on the device one matrix at a time."""
+    keys = jax.random.split(jax.random.key(seed), shape[0])
+    made: jax.Array = jax.jit(lambda keys: jax.lax.map(lambda key: _matrix(key, shape[1:]), keys))(keys)
+    return made
+
+
+def _matrix(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    return jax.random.normal(key, shape, jnp.bfloat16) * jnp.bfloat16(0.02)
 
 
 def _plans(inner: int, columns: int, rows: int) -> list[Plan]:
@@ -136,12 +144,12 @@ def _xla(x: jax.Array, weights: Sequence[jax.Array]) -> float:
 def _norms() -> list[dict[str, Any]]:
     found = []
     for rows in ROWS:
-        parts, x = _random(3, (4, rows, 4096)).astype(jnp.float32), _random(4, (rows, 4096))
-        weight = _random(5, (2, 4096))
+        parts, x = random_matrices(3, (4, rows, 4096)).astype(jnp.float32), random_matrices(4, (rows, 4096))
+        weight = random_matrices(5, (2, 4096))
         function = jax.jit(
             lambda parts, x, weight: sum_norm(parts, x, weight, jnp.int32(1), jnp.int32(len(x)), eps=1e-5)
         )
-        us = _attempt(lambda: _named(function, "sum_norm", parts, x, weight))  # noqa: B023 - called at once
+        us = tried(lambda: _named(function, "sum_norm", parts, x, weight))  # noqa: B023 - called at once
         print(f"sum of 4 parts + residual + norm, 4096, {rows} rows: {_us(us)} us", flush=True)
         found.append({"kernel": "sum_norm 4096 x 4", "rows": rows, "us": us})
     return found
