@@ -27,8 +27,8 @@ from tests.checkpoints.mlx_files import (
     rounded,
     write_mlx,
 )
-from tfjax.checkpoints import CheckpointError, TensorSource, open_checkpoint
-from tfjax.checkpoints.affine import BITS, GROUP_SIZES, AffineForm
+from tfjax.checkpoints import CheckpointError, PackedSource, TensorSource, open_checkpoint
+from tfjax.checkpoints.affine import BITS, GROUP_SIZES, AffineForm, dequantize
 from tfjax.checkpoints.safetensors_files import SafetensorsFiles
 
 MOE = {**BASE, "architectures": ["Lfm2MoeForCausalLM"]}
@@ -232,3 +232,19 @@ def test_missing_tensor_is_named(tmp_path: Path) -> None:
     tensors = open_checkpoint(write_mlx(tmp_path)).tensors
     with pytest.raises(CheckpointError, match=r"tensor is missing; tensor lm_head\.weight"):
         tensors.read("lm_head.weight")
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_packed_parts_stand_for_what_is_read(tmp_path: Path, stacked: bool) -> None:
+    """Of every quantized matrix, an expert of a stack too, with its own form; of nothing else."""
+    tensors = open_checkpoint(write_mlx(tmp_path, tensors=mlx_weights(stacked=stacked))).tensors
+    assert isinstance(tensors, PackedSource)
+    for name in tensors.infos:
+        found = tensors.packed(name)
+        assert (found is None) == (not tensors.infos[name].dtype.startswith("AFFINE")), name
+        if found is not None:
+            parts, form = found
+            assert form.bits == (8 if name.endswith("feed_forward.gate.weight") else 4)
+            np.testing.assert_array_equal(dequantize(parts, form), tensors.read(name), err_msg=name)
+    with pytest.raises(CheckpointError, match="tensor is missing"):
+        tensors.packed("model.layers.9.nothing.weight")
