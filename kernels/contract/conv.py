@@ -44,7 +44,8 @@ class ConvRows(Problem):
     places = ("plain", "moved")
 
     def __init__(self, spec: Spec, style: Style, *, small: bool = False):
-        self.rows, self.buckets = (SMALL_ROWS, SMALL_BUCKETS) if small else (ROWS, BUCKETS)
+        self.rows = SMALL_ROWS if small else ROWS
+        self.buckets = SMALL_BUCKETS if small else BUCKETS
         self.key = (spec.hidden, spec.taps, self.rows)
         self.kept = spec.taps - 1
         self.each = self.rows // STREAMS
@@ -82,7 +83,7 @@ class ConvRows(Problem):
         live[:runs] = 1
         return {
             **selected(rows, bucket),
-            "places": ConvPlaces(lane, position, table),
+            "places": (lane, position, table),
             "runs": (run_lane, run_stream, run_within, live),
         }
 
@@ -96,7 +97,7 @@ class ConvRows(Problem):
             position = jnp.asarray(self.start)[stream] + within - distance
             value = data["inputs"][stream, self.kept + within - distance]
             known = (live == 1) & (position >= 0)
-            ring, tail, page = self._own_places(position, lane, arranged["places"].page_table)
+            ring, tail, page = self._own_places(position, lane, arranged["places"][2])
             rings = rings.at[LAYER, lane, jnp.where(known, ring, RING)].set(value, mode="drop")
             tails = tails.at[LAYER, page, jnp.where(known, tail, self.kept)].set(value, mode="drop")
         return ConvState(rings, tails)

@@ -48,7 +48,8 @@ class Grouped(Problem):
     places = ("plain",)
 
     def __init__(self, spec: Spec, style: Style, *, gated: bool, small: bool = False):
-        self.rows, self.buckets = (SMALL_ROWS, SMALL_BUCKETS) if small else (ROWS, BUCKETS)
+        self.rows = SMALL_ROWS if small else ROWS
+        self.buckets = SMALL_BUCKETS if small else BUCKETS
         self.key, self.gated = (spec.name, gated, self.rows), gated
         self.experts = min(spec.experts, MOST_EXPERTS)
         inner, columns = (spec.hidden, spec.expert_inner) if gated else (spec.expert_inner, spec.hidden)

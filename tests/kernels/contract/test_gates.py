@@ -92,7 +92,11 @@ def test_the_reference_route_of_one_kernel() -> None:
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["layer_matmul", "layer_glu", "sum_norm", "embed_rows", "rope_write", "window_attention"]
+    "name",
+    [
+        *("layer_matmul", "layer_glu", "sum_norm", "embed_rows", "rope_write", "window_attention"),
+        *("grouped_matmul", "grouped_glu", "conv_step"),
+    ],
 )
 @pytest.mark.timeout(400)
 def test_the_interpreter_passes_and_finds_the_faults(name: str) -> None:
