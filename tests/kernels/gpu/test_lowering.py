@@ -10,19 +10,25 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from tfjax.kernels.ahead import Ahead
 from tfjax.kernels.contract.controls import faulty
 from tfjax.kernels.contract.problem import Problem, Style
 from tfjax.kernels.contract.running import candidate_of
 from tfjax.kernels.contract.subjects import SUBJECTS
+from tfjax.kernels.conv_step import ConvPlaces, ConvState
+from tfjax.kernels.gpu.conv_step import conv_step
 from tfjax.kernels.gpu.embed_rows import embed_rows
+from tfjax.kernels.gpu.grouped_matmul import grouped_glu, grouped_matmul
 from tfjax.kernels.gpu.layer_matmul import layer_glu, layer_matmul
 from tfjax.kernels.gpu.plans import Form, Plan, split_of
 from tfjax.kernels.gpu.rope_write import rope_write
 from tfjax.kernels.gpu.sum_norm import sum_norm
 from tfjax.kernels.gpu.window_attention import window_attention
+from tfjax.kernels.grouped_matmul import expert_tiles, tile_rows_of
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
 from tfjax.kernels.rope_write import HeadNorm, Heads, Places, Pools, Turns
 from tfjax.kernels.routes import Route, Unsupported
+from tfjax.kernels.short_conv import RING
 from tfjax.kernels.specs import SPECS, Spec
 from tfjax.kernels.window_attention import window
 
@@ -125,6 +131,78 @@ def test_attention(spec: Spec) -> None:
 
     tiles = Tiles(SCALAR, int32(16), int32(16), int32(16))
     lower(attend, bf16(spec.kv_heads, 16, group, spec.head_dim), Pools(pool, pool), int32(16), tiles, int32(3, pages))
+
+
+@pytest.mark.parametrize("spec", [SPECS["LFM2.5-24B-A2B"], SPECS["lfm2-moe-code"]], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("rows", [1, 64])
+def test_experts(spec: Spec, rows: int) -> None:
+    tile_rows = tile_rows_of(rows * spec.picked, spec.experts)
+
+    def experts(x: Any, choice: Any, count: Any, first: Any, gate_up: Any, down: Any) -> Any:
+        tiles = expert_tiles(choice, count, experts=spec.experts, tile_rows=tile_rows)
+        inner = grouped_glu(x[tiles.source], gate_up, first, tiles)
+        return grouped_matmul(inner, down, first, tiles)[tiles.place]
+
+    stack = 2 * spec.experts
+    gate_up, down = (
+        bf16(stack, 2 * spec.expert_inner, spec.hidden),
+        bf16(stack, spec.hidden, spec.expert_inner),
+    )
+    text = lower(experts, bf16(rows, spec.hidden), int32(rows, spec.picked), SCALAR, SCALAR, gate_up, down)
+    assert "stablehlo.sort" not in text, "a sort is many kernels"
+
+
+@pytest.mark.parametrize("spec", [spec for spec in SPECS.values() if spec.taps], ids=lambda spec: spec.name)
+@pytest.mark.parametrize(("rows", "starts"), [(16, 1), (200, 2)])
+def test_short_convolution(spec: Spec, rows: int, starts: int) -> None:
+    """A window that may write where inputs before it stand reads first."""
+    state = ConvState(bf16(5, 4, RING, spec.hidden), bf16(5, 30, spec.taps - 1, spec.hidden))
+    text = lower(
+        conv_step,
+        jax.ShapeDtypeStruct((2, rows, 3 * spec.hidden), jnp.float32),
+        bf16(5, spec.taps, spec.hidden),
+        state,
+        ConvPlaces(int32(rows), int32(rows), int32(4, 8)),
+        SCALAR,
+        SCALAR,
+    )
+    assert text.count("custom_call @mosaic_gpu") == starts
+    assert text.count("output_operand_alias<") == 2, "ring and tails have to be written in place"
+
+
+def test_numbers_are_operands_and_not_joined() -> None:
+    """Every array that is joined for a kernel is a kernel of its own, once a layer."""
+    spec = SPECS["SmolLM2-135M"]
+    parts = jax.ShapeDtypeStruct((4, 8, spec.hidden), jnp.float32)
+    norm = functools.partial(sum_norm, eps=1e-5)
+    texts = [
+        lower(norm, parts, bf16(8, spec.hidden), bf16(2, spec.hidden), SCALAR, SCALAR),
+        lower(
+            functools.partial(layer_matmul, split=1),
+            bf16(8, spec.hidden),
+            bf16(2, spec.qkv, spec.hidden),
+            SCALAR,
+            SCALAR,
+        ),
+    ]
+    assert not any("stablehlo.concatenate" in text for text in texts)
+
+
+def test_weights_are_brought_by_further_blocks() -> None:
+    def norm(parts: Any, x: Any, weight: Any, layer: Any, count: Any, following: Any) -> Any:
+        ahead = Ahead(following, layer, 2, 12 << 20)
+        return sum_norm(parts, x, weight, layer, count, eps=1e-5, ahead=ahead)
+
+    parts = jax.ShapeDtypeStruct((4, 16, 4096), jnp.float32)
+    some = (parts, bf16(16, 4096), bf16(2, 4096), SCALAR, SCALAR)
+    assert "2x6144x4096" in _operands(lower(norm, *some, bf16(2, 6144, 4096)))
+    assert "2x100x4096" not in _operands(lower(norm, *some, bf16(2, 100, 4096))), "no whole boxes"
+
+
+def _operands(text: str) -> str:
+    """Types of what the kernels take."""
+    calls = [line for line in text.splitlines() if "custom_call @mosaic_gpu" in line]
+    return " ".join(line.rsplit(" : ", 1)[-1] for line in calls)
 
 
 def small(name: str) -> tuple[Problem, Any]:

@@ -5,7 +5,7 @@ from importlib import resources
 
 import pytest
 
-from tfjax.kernels.gpu.plans import Form, Plan, padded_rows, plan_of, split_of
+from tfjax.kernels.gpu.plans import Form, Plan, grouped_plan_of, padded_rows, plan_of, split_of
 from tfjax.kernels.routes import Unsupported
 from tfjax.kernels.specs import SPECS
 
@@ -46,3 +46,11 @@ def test_sizes_without_tiles_are_refused(size: tuple[int, int]) -> None:
 @pytest.mark.parametrize(("rows", "padded"), [(1, 8), (8, 8), (9, 16), (64, 64), (65, 128), (129, 256), (2048, 2048)])
 def test_padded_rows(rows: int, padded: int) -> None:
     assert padded_rows(rows) == padded
+
+
+def test_experts_take_the_tile_of_their_rows_and_two_steps_at_least() -> None:
+    assert grouped_plan_of(2048, 1536, 8) == Plan(Form.WEIGHTS, 8, 64, 64, 6)
+    assert grouped_plan_of(64, 256, 16).inner == 32
+    for size in ((100, 64), (64, 100)):
+        with pytest.raises(Unsupported, match="reference route"):
+            grouped_plan_of(*size, 8)
