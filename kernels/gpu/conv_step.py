@@ -124,12 +124,12 @@ def _body(
         if writes:
             lane, position = lane_ref[row], position_ref[row]
             in_tail = state.tail_slot(position) >= 0
-            last = _last_of_its_place(row, lane_ref, position_ref)
+            last = last_of_its_place(row, lane_ref, position_ref)
             pl.when(in_tail)(lambda: put(state.tail(lane, position), own))
             pl.when(jnp.logical_not(in_tail) & last)(lambda: put(state.ring(lane, position), own))
 
 
-def _last_of_its_place(row: Any, lane_ref: Any, position_ref: Any) -> Any:
+def last_of_its_place(row: Any, lane_ref: Any, position_ref: Any) -> Any:
     """Whether no later row of the window goes to the same place of the ring."""
     rows = position_ref.shape[0]
     if rows <= RING:
