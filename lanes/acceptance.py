@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
 
@@ -34,7 +33,7 @@ class Usual:
         verified = min(drafted, accepted + 1)
         while len(self._chances) < verified:
             self._chances.append(_prior(len(self._chances) + 1))
-        _learn(self._chances, drafted, accepted, [STEADY_RATE] * verified)
+        _learn(self._chances, drafted, accepted, STEADY_RATE)
 
 
 class Acceptance:
@@ -59,8 +58,10 @@ class Acceptance:
 
     def chain(self, most: int) -> tuple[float, ...]:
         """For each depth up to `most`, the chance that it and all before it land."""
-        later = [self._first(depth) for depth in range(len(self._chances) + 1, most + 1)]
-        return tuple(accumulate([*self._chances[:most], *later], mul))
+        chances = self._chances[:most]
+        if len(chances) < most:
+            chances += [self._first(depth) for depth in range(len(chances) + 1, most + 1)]
+        return tuple(accumulate(chances, mul))
 
     def expected(self, depth: int) -> float:
         """Tokens that a window with this many drafts yields on average: one always, and those that land."""
@@ -68,14 +69,18 @@ class Acceptance:
 
     def observe(self, drafted: int, accepted: int) -> None:
         """Learn from a window whose first `accepted` of `drafted` drafts landed; those past the miss say nothing."""
+        if not drafted:
+            return
         verified = min(drafted, accepted + 1)
         self._know(verified)
         if self._usual is None:
-            _learn(self._chances, drafted, accepted, [RATE] * verified)
+            _learn(self._chances, drafted, accepted, RATE)
             return
-        seen = self._seen[:verified]
-        _learn(self._chances, drafted, accepted, [RATES[count] for count in seen])
-        self._seen[:verified] = [count + 1 if count < STEADY_AFTER else count for count in seen]
+        # No depth is seen more often than those before it: where the last one is learned steadily, all are.
+        if self._seen[verified - 1] == STEADY_AFTER:
+            _learn(self._chances, drafted, accepted, STEADY_RATE)
+        else:
+            self._learn_first(verified, accepted)
         self._usual.observe(drafted, accepted)
 
     def expect(self, depth: int, chance: float) -> None:
@@ -95,6 +100,14 @@ class Acceptance:
     def _first(self, depth: int) -> float:
         return _prior(depth) if self._usual is None else self._usual.chance(depth)
 
+    def _learn_first(self, verified: int, accepted: int) -> None:
+        """Learn from one of the first windows, at each depth by the average of those that it was seen in."""
+        for place, seen in enumerate(self._seen[:verified]):
+            chance, rate = self._chances[place], RATES[seen]
+            landed = chance + rate * (1 - chance)
+            self._chances[place] = landed if place < accepted else max(FLOOR, chance * (1 - rate))
+            self._seen[place] = min(seen + 1, STEADY_AFTER)
+
     def _know(self, depth: int) -> None:
         """Hold a chance of each depth up to this one."""
         while len(self._chances) < depth:
@@ -102,12 +115,11 @@ class Acceptance:
             self._seen.append(0)
 
 
-def _learn(chances: list[float], drafted: int, accepted: int, rates: Sequence[float]) -> None:
-    """Move the chances of a window's verified depths, a rate each: up where the draft landed, down where it missed."""
-    moved = [chance + rate * (1 - chance) for chance, rate in zip(chances, rates, strict=False)]
+def _learn(chances: list[float], drafted: int, accepted: int, rate: float) -> None:
+    """Move the chances of a window's verified depths: up where the draft landed, down where it missed."""
+    chances[:accepted] = [chance + rate * (1 - chance) for chance in chances[:accepted]]
     if accepted < drafted:
-        moved[accepted] = max(FLOOR, chances[accepted] * (1 - rates[accepted]))
-    chances[: len(moved)] = moved
+        chances[accepted] = max(FLOOR, chances[accepted] * (1 - rate))
 
 
 def _prior(depth: int) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
-from itertools import accumulate
+from bisect import bisect_left
+from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import accumulate, chain, zip_longest
 from math import inf
+from operator import ge, neg
 
 
 def share_rows(
@@ -34,35 +36,58 @@ def share_rows(
             out, any.
         margin: how many times the tokens per millisecond of no drafts at all the best width must have; 1 asks nothing.
     """
-    nodes: list[tuple[float, int, int]] = []
-    for stream, chain in enumerate(chances):
-        falling = enumerate(accumulate(chain, min), start=1)
-        nodes += [(-chance, place, stream) for place, chance in falling if chance > 0 or least_rows]
-    nodes.sort()
-    del nodes[max(0, most_rows - fixed_rows) :]
-    tokens, rows, drafting, deepest = float(len(chances)), fixed_rows, 0, 0
-    best_rate, best_rows = -inf, fixed_rows + len(nodes)
-    for minus_chance, place, stream in (*nodes, _END):
-        costs_hold = stream >= 0 and (held is None or held[stream])
-        dearer = steps is None or rows in steps or rows == fixed_rows or stream < 0
-        dearer = dearer or (costs_hold and (place == 1 or place > deepest))
-        if dearer and rows >= least_rows:
-            rate = tokens / price_ms(rows, drafting, deepest)
+    streams = len(chances)
+    by_place = _by_place(chances)
+    # Sorting is stable: of equal chances the first places go first, and at one place the first streams.
+    drafts = sorted(range(len(by_place)), key=by_place.__getitem__, reverse=True)
+    worth = [by_place[draft] for draft in drafts]
+    usable = bisect_left(worth, -(NO_DRAFT if least_rows else 0.0), key=neg)
+    del drafts[min(usable, max(0, most_rows - fixed_rows)) :]
+    tokens = list(accumulate(worth, initial=float(streams)))
+    best_rate, best = -inf, len(drafts)
+    for rows, drafting, deepest in _looks(drafts, streams, fixed_rows, held or [True] * streams, steps):
+        if rows >= least_rows:
+            rate = tokens[rows - fixed_rows] / price_ms(rows, drafting, deepest)
             if rate > best_rate:
-                best_rate, best_rows = rate, rows
-        tokens -= minus_chance
-        rows += 1
-        if costs_hold:
-            drafting += place == 1
-            if place > deepest:
-                deepest = place
-    granted = [0] * len(chances)
-    if margin > 1 and best_rate < margin * len(chances) / price_ms(fixed_rows, 0, 0):
+                best_rate, best = rate, rows - fixed_rows
+    granted = [0] * streams
+    if margin > 1 and best_rate < margin * streams / price_ms(fixed_rows, 0, 0):
         return granted
-    for _, _, stream in nodes[: best_rows - fixed_rows]:
-        granted[stream] += 1
+    for draft in drafts[:best]:
+        granted[draft % streams] += 1
     return granted
 
 
-_END = (0.0, 0, -1)
-"""After the last draft, so that the widest round is looked at too."""
+NO_DRAFT = -1.0
+"""Stands where a stream has fewer drafts than others: less likely than any draft."""
+
+
+def _by_place(chances: Sequence[Sequence[float]]) -> list[float]:
+    """The chances of the first draft of every stream, then of every second one, and so on; none rises along a stream.
+
+    So the draft at number n is one of stream n % streams, and stands at place n // streams, from 0 on.
+    """
+    found = list(chain.from_iterable(zip_longest(*chances, fillvalue=NO_DRAFT)))
+    if all(map(ge, found, found[len(chances) :])):
+        return found
+    return _by_place([list(accumulate(rising, min)) for rising in chances])
+
+
+def _looks(
+    drafts: Sequence[int], streams: int, fixed_rows: int, held: Sequence[bool], steps: Container[int] | None
+) -> Iterator[tuple[int, int, int]]:
+    """The widths after which a round gets dearer, and the widest one.
+
+    Each as its rows, the streams that have a held one, and the most held ones of one stream.
+    """
+    drafting = deepest = deeper_from = 0
+    any_held = any(held)
+    for rows, draft in enumerate(drafts, start=fixed_rows):
+        costs_hold = any_held and (draft < streams or draft >= deeper_from) and held[draft % streams]
+        if costs_hold or steps is None or rows in steps or rows == fixed_rows:
+            yield rows, drafting, deepest
+        if costs_hold:
+            drafting += draft < streams
+            deepest = max(deepest, draft // streams + 1)
+            deeper_from = streams * deepest
+    yield fixed_rows + len(drafts), drafting, deepest

@@ -28,6 +28,7 @@ class Asking:
         self._prices = prices
         self._room = room
         self._drafter = drafter = drafted.drafter if drafted else None
+        self._jointly = False
         self._usual = Usual()
         self._weighing = Weighing(drafted) if drafted else None
         if drafter is not None:
@@ -49,9 +50,10 @@ class Asking:
                 stream.offer = NOTHING
             else:
                 stream.offer = stream.proposer.propose(self._room.drafts(stream))
+        self._jointly = self._prices.known and self._prices.hold.priced
         if self._drafter is None or self._prices.wants_plain(len(live)):
             return []
-        if self._prices.known and self._prices.hold.priced:
+        if self._jointly:
             chains = self._joint.choose(fresh, live)
         else:
             chains = self._own.choose(fresh)
@@ -90,7 +92,9 @@ class Asking:
             round_ms: its time; None where that says nothing.
         """
         held = outcome.window.held
-        drafting.observe(held, outcome.accepted, round_ms)
+        drafting.observe(held, outcome.accepted)
+        if not self._jointly:
+            drafting.rule.observe(held, outcome.accepted, round_ms)
         if self._weighing is not None:
             self._weighing.learn(drafting, held, outcome.accepted)
         if not held:

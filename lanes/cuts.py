@@ -13,6 +13,8 @@ def cut(stream: Stream, tokens: Sequence[int]) -> tuple[int, str | None]:
     The earliest of stop id, host check and length cuts; at one token they rank in this order.
     """
     left, stop_ids, check = stream.left, stream.request.stop_ids, stream.request.check
+    if check is None and left > len(tokens) and stop_ids.isdisjoint(tokens):
+        return len(tokens), None
     for count, token in enumerate(tokens, start=1):
         if token in stop_ids:
             return count, "stop"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from operator import truediv
 
 from tfjax.lanes.acceptance import Acceptance
 from tfjax.lanes.holds import pays
@@ -106,4 +107,5 @@ def _tokens(acceptance: Acceptance, most: int) -> list[float]:
 
 def _best(tokens: Sequence[float], cost_ms: Sequence[float]) -> int:
     """The depth of at least 1 with the most expected tokens per millisecond; of equals the least deep."""
-    return max(range(1, len(cost_ms)), key=lambda depth: tokens[depth] / cost_ms[depth])
+    rates = list(map(truediv, tokens[1:], cost_ms[1:]))
+    return 1 + rates.index(max(rates))

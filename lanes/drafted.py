@@ -161,8 +161,7 @@ class Drafted:
             return {}
         holds = {stream: self._holds[stream] for stream in streams if stream in self._holds}
         self._read_back(holds)
-        guesses = {stream: self._guess(hold) for stream, hold in holds.items()}
-        return {stream: guess.confidences for stream, guess in guesses.items() if guess.confidences}
+        return {stream: said for stream, hold in holds.items() if (said := self._guess(hold).confidences)}
 
     @staticmethod
     def _guess(hold: Hold) -> Guess:
@@ -194,11 +193,14 @@ class Drafted:
 
         Where that fails the forward goes on with fillers, since it serves other streams too.
         """
-        waiting = [(stream, hold.dispatch) for stream, hold in holds.items() if hold.dispatch]
-        waiting = [(stream, dispatch) for stream, dispatch in waiting if dispatch.guesses is None]
-        unread = list({id(dispatch): dispatch for _, dispatch in waiting}.values())
-        if not unread:
+        waiting = [
+            (stream, dispatch)
+            for stream, hold in holds.items()
+            if (dispatch := hold.dispatch) is not None and dispatch.guesses is None
+        ]
+        if not waiting:
             return
+        unread = list({id(dispatch): dispatch for _, dispatch in waiting}.values())
         for dispatch in unread:
             dispatch.guesses = ()
         with self._contained([stream for stream, _ in waiting]):

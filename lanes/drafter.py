@@ -23,9 +23,9 @@ class Ask:
     depth: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Guess:
-    """What an ask got.
+    """What an ask got. Not frozen, for speed; nobody changes one.
 
     Attributes:
         tokens: the drafts; fewer than asked for, or none, where it could make no more.

@@ -50,8 +50,7 @@ class Drafting:
         """Whether the next hold may go one draft deeper than pays, to learn how that lands."""
         return self.rounds % PROBE_EVERY == PROBE_EVERY - 1
 
-    def observe(self, drafted: int, accepted: int, round_ms: float | None) -> None:
+    def observe(self, drafted: int, accepted: int) -> None:
         """A round of the stream ended, with `drafted` of the drafter's drafts verified (0: none)."""
-        self.rounds += bool(drafted)
+        self.rounds += drafted > 0
         self.acceptance.observe(drafted, accepted)
-        self.rule.observe(drafted, accepted, round_ms)

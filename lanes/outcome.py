@@ -56,7 +56,7 @@ def judge(window: Window, result: Result) -> Outcome:
     if result.error is not None:
         return Outcome(window, reason="error", error=result.error)
     try:
-        tokens = accept(_known(window, result), result.draws)
+        tokens = accept(window, result.draws, result.drafts if window.held else ())
         count, reason = cut(stream, tokens)
     except Exception as error:
         log.exception("a stream's own check failed")
@@ -64,13 +64,6 @@ def judge(window: Window, result: Result) -> Outcome:
     logprobs = None if result.logprobs is None else result.logprobs[:count]
     accepted = max(0, min(count, len(tokens) - 1) - window.forced)
     return Outcome(window, tokens[:count], accepted, logprobs, reason)
-
-
-def _known(window: Window, result: Result) -> Window:
-    """The window with its held drafts as tokens, which came back with the draws."""
-    if not window.held:
-        return window
-    return Window(window.stream, window.position, window.pending, tuple(result.drafts))
 
 
 def describe(error: Exception) -> str:

@@ -22,15 +22,16 @@ class OwnDepths:
 
     def choose(self, fresh: Sequence[Stream]) -> dict[Stream, Chain]:
         """What to ask for each stream, as the chances of its drafts."""
-        chosen = {stream: self._chain(stream) for stream in fresh}
+        forward_ms, known = self._forward_ms(), self._prices.known
+        chosen = {stream: self._chain(stream, forward_ms, known) for stream in fresh}
         return {stream: chain for stream, chain in chosen.items() if chain}
 
-    def _chain(self, stream: Stream) -> Chain:
+    def _chain(self, stream: Stream, forward_ms: Callable[[int], float], known: bool) -> Chain:
         drafting = stream.drafting
         if drafting is None:
             return ()
         room = 0 if stream.forced else drafter_room(stream, self._room, self._drafter)
-        rule, forward_ms, step_ms = drafting.rule, self._forward_ms(), self._drafter.step_ms
+        rule, step_ms = drafting.rule, self._drafter.step_ms
         answer = drafting.stand.ask() if room else "free"
         drafting.asked = answer == "probe"
         if answer == "silent":
@@ -39,10 +40,14 @@ class OwnDepths:
             return Acceptance().chain(rule.under_priors(room, forward_ms, step_ms))
         copy_ahead = stream.offer is not None and stream.offer.goes_first
         depth = rule.choose(room, forward_ms, step_ms, copy_ahead)
-        if room and not depth and self._drafter.stands_aside and self._prices.known:
+        if room and not depth and self._drafter.stands_aside and known:
             drafting.stand.stand()
         return drafting.acceptance.chain(depth)
 
     def _forward_ms(self) -> Callable[[int], float]:
-        """Before forwards are timed every width counts the same."""
-        return self._prices.forward_ms if self._prices.known else lambda rows: 1.0
+        """Time of a forward by its rows, looked up once for all streams.
+
+        Before forwards are timed every width counts the same.
+        """
+        rows = range(self._drafter.depth + 2)
+        return [self._prices.forward_ms(count) if self._prices.known else 1.0 for count in rows].__getitem__

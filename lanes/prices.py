@@ -59,7 +59,7 @@ class Prices:
 
     @property
     def known(self) -> bool:
-        return all(width in self._window_ms for width in self._widths)
+        return self._steps <= self._window_ms.keys()
 
     def forward_ms(self, rows: int, streams: int | None = None) -> float:
         """Time of a forward by its rows; with the number of its streams also what was learned about rows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from tfjax.lanes.proposer import Proposal, Proposer
@@ -52,43 +53,58 @@ class Counts:
         drafted: draft rows verified.
         kept: rows committed.
         accepted: drafts that were emitted.
-        drafted_per_position: the drafts verified, by place in the window, first draft first.
-        accepted_per_position: the same of those that were emitted.
         drafted_rounds: rounds with at least one draft.
         min_rows: rows of the narrowest window, 0 before any.
         stood_aside_rounds: rounds that passed while drafting stood aside because it did not pay.
         probes: times that drafting was tried again meanwhile.
+        drafted_windows: how many of the rounds with drafts had so many of them, as far as any had.
+        accepted_windows: how many of these rounds emitted so many drafts, from 0 on.
     """
 
     rounds: int = 0
     drafted: int = 0
     kept: int = 0
     accepted: int = 0
-    drafted_per_position: list[int] = field(default_factory=list)
-    accepted_per_position: list[int] = field(default_factory=list)
     drafted_rounds: int = 0
     min_rows: int = 0
     stood_aside_rounds: int = 0
     probes: int = 0
+    drafted_windows: list[int] = field(default_factory=list)
+    accepted_windows: list[int] = field(default_factory=list)
+
+    @property
+    def drafted_per_position(self) -> list[int]:
+        """The drafts verified, by place in the window, first draft first."""
+        return _at_least(self.drafted_windows)
+
+    @property
+    def accepted_per_position(self) -> list[int]:
+        """The same of those that were emitted."""
+        return _at_least(self.accepted_windows)
 
     def add_round(self, drafted: int, accepted: int, kept: int, rows: int) -> None:
         self.rounds += 1
         self.kept += kept
-        self.min_rows = min(self.min_rows or rows, rows)
+        if rows < self.min_rows or not self.min_rows:
+            self.min_rows = rows
         if drafted:
             self.drafted_rounds += 1
             self.drafted += drafted
             self.accepted += accepted
-            _count_places(self.drafted_per_position, drafted)
-            _count_places(self.accepted_per_position, accepted)
+            _count(self.drafted_windows, drafted)
+            _count(self.accepted_windows, accepted)
 
 
-def _count_places(places: list[int], first: int) -> None:
-    """Add one to each of the first places."""
-    counted = len(places)
-    places[:first] = [count + 1 for count in places[:first]]
-    if first > counted:
-        places += [1] * (first - counted)
+def _count(windows: list[int], drafts: int) -> None:
+    """Count a window with so many drafts."""
+    if drafts >= len(windows):
+        windows += [0] * (drafts + 1 - len(windows))
+    windows[drafts] += 1
+
+
+def _at_least(windows: list[int]) -> list[int]:
+    """How many windows have at least one draft, two and so on."""
+    return list(accumulate(reversed(windows[1:])))[::-1]
 
 
 @dataclass(slots=True)

@@ -26,36 +26,32 @@ class Sureness:
     def __init__(self, usual: Sureness | None = None) -> None:
         self._usual = usual
         self._first_weight = FIRST_WEIGHT if usual else 1
-        self._rows: list[float] = []
-        self._tokens: list[float] = []
+        self._nodes: list[Node] = []
         self._seen = 0
 
     @property
     def known(self) -> bool:
         """Whether any hold was seen."""
-        return bool(self._rows) or (self._usual is not None and self._usual.known)
+        return bool(self._nodes) or (self._usual is not None and self._usual.known)
 
     def observe(self, chain: Sequence[float]) -> None:
         """Learn from the chances of one hold's drafts; each is that of the draft and all before it."""
         if self._usual is not None and self._seen % TELLS_EVERY == 0:
             self._usual.observe(chain)
         depth = len(chain)
-        if depth > len(self._rows):
-            for rows, tokens in (self.nodes(depth) or [(0.0, 0.0)] * depth)[len(self._rows) :]:
-                self._rows.append(rows)
-                self._tokens.append(tokens)
+        if depth > len(self._nodes):
+            self._nodes = self.nodes(depth) or [(0.0, 0.0)] * depth
         rate = max(STEADY_RATE, 1 / (self._first_weight + self._seen))
         self._seen += 1
-        rest, likely = 1 - rate, sum([chance >= LIKELY for chance in chain])
-        often = [rest * rows for rows in self._rows[:depth]]
-        yields = [rest * tokens for tokens in self._tokens[:depth]]
-        often[:likely] = [rows + rate for rows in often[:likely]]
-        yields[:likely] = [tokens + rate * chance for tokens, chance in zip(yields, chain[:likely], strict=False)]
-        self._rows[:depth], self._tokens[:depth] = often, yields
+        rest = 1 - rate
+        self._nodes[:depth] = [
+            (rest * often + rate, rest * tokens + rate * chance) if chance >= LIKELY else (rest * often, rest * tokens)
+            for (often, tokens), chance in zip(self._nodes, chain, strict=False)
+        ]
 
     def nodes(self, most: int) -> list[Node]:
         """For each depth up to `most`; empty before anything was seen. Depths never seen fall like the first."""
-        found = list(zip(self._rows[:most], self._tokens[:most], strict=True))
+        found = self._nodes[:most]
         if self._usual is not None and len(found) < most:
             found += self._usual.nodes(most)[len(found) :]
         while found and len(found) < most:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from tfjax.lanes.calibration import Calibration, OwnCalibration
 from tfjax.lanes.confidence import Confidence
@@ -45,20 +46,18 @@ class Weighing:
         trusted = self._calibration.trusted
         if trusted and self._untried:
             self._try()
-        for stream, said in self._drafted.confidences(list(waiting)).items():
+        for stream, said in _sound(self._drafted.confidences(list(waiting))).items():
             drafting = waiting[stream]
             held, confidence = len(drafting.chances), drafting.confidence
-            if not _are_chances(said):
-                continue
             confidence.said = said[:held]
             if not trusted:
                 self._untried.append((confidence, confidence.said))
                 continue
-            chain = confidence.chain()
+            chances = confidence.chain()
             if not drafting.stand.probing:
-                drafting.chances = (*chain, *[0.0] * (held - len(chain)))
+                drafting.chances = (*chances, *[0.0] * (held - len(chances)))
             if self._learns_from(confidence):
-                confidence.sureness.observe(chain)
+                confidence.sureness.observe(chances)
 
     def learn(self, drafting: Drafting, held: int, accepted: int) -> None:
         """Drafts that landed, and the first that missed, say how sure the drafter may be.
@@ -81,6 +80,13 @@ class Weighing:
 
     def _learns_from(self, confidence: Confidence) -> bool:
         return confidence.holds % self._learns_every == 0
+
+
+def _sound(said: Mapping[Stream, Sequence[float]]) -> Mapping[Stream, Sequence[float]]:
+    """What was said where it can be. All at once is looked at first, since nothing else is to be expected."""
+    if not said or _are_chances(list(chain.from_iterable(said.values()))):
+        return said
+    return {stream: confidences for stream, confidences in said.items() if _are_chances(confidences)}
 
 
 def _are_chances(said: Sequence[float]) -> bool:

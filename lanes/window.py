@@ -51,9 +51,9 @@ class Window:
         return 1 + self.held + len(self.drafts)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Result:
-    """What the target says about one window.
+    """What the target says about one window. Not frozen, for speed; nobody changes one.
 
     Attributes:
         draws: the target's own draw after each row; `draws[i]` belongs at `position + i + 1`.

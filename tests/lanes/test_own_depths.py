@@ -46,7 +46,7 @@ def test_a_drafter_that_does_not_stand_aside_waits_a_few_rounds_instead() -> Non
     for _ in range(30):
         found += depths(rule.choose([stream]), stream)
         assert stream.drafting is not None
-        stream.drafting.observe(found[-1], 0, None)
+        stream.drafting.rule.observe(found[-1], 0, None)
     assert not stand(stream).aside
     assert found == [0] * 8 + [1] + [0] * 16 + [1] + [0] * 4
 

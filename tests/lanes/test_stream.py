@@ -32,11 +32,22 @@ def test_counts_keep_drafted_kept_and_accepted_apart() -> None:
         drafted=6,
         kept=7,
         accepted=3,
-        drafted_per_position=[3, 2, 1],
-        accepted_per_position=[2, 1],
         drafted_rounds=3,
         min_rows=1,
+        drafted_windows=[0, 1, 1, 1],
+        accepted_windows=[1, 1, 1],
     )
+    assert counts.drafted_per_position == [3, 2, 1]
+    assert counts.accepted_per_position == [2, 1]
+
+
+def test_without_drafts_no_place_is_counted() -> None:
+    counts = Counts()
+    counts.add_round(drafted=0, accepted=0, kept=1, rows=1)
+    assert counts.drafted_per_position == counts.accepted_per_position == []
+    counts.add_round(drafted=2, accepted=0, kept=1, rows=3)
+    assert counts.drafted_per_position == [1, 1]
+    assert counts.accepted_per_position == []
 
 
 def test_min_rows_is_the_narrowest_window() -> None:
