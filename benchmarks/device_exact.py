@@ -91,12 +91,14 @@ class Proof:
         about = started.about
         print(f"{variant.name}: started in {self._start_s:.1f} s, {about['arithmetic']}, {about['drafter']['name']}")
         self._starts.append({"variant": variant.name, "seconds": round(self._start_s, 1)} | about)
-        with started.engine() as engine:
-            if variant.target not in self._jobs:
+        if variant.target not in self._jobs:
+            with started.engine() as engine:
                 self._make_references(engine, variant)
-            for arm in variant.arms:
-                self._budget.begin()
-                self._run_arm(engine, variant, arm)
+        for priced, arms in itertools.groupby(variant.arms, lambda arm: arm.priced):
+            with started.engine(priced=priced) as engine:
+                for arm in arms:
+                    self._budget.begin()
+                    self._run_arm(engine, variant, arm)
         if variant.state:
             self._budget.begin()
             self._compare_states(started, variant)

@@ -22,6 +22,7 @@ class Arm:
         copies: times that each reply is made, every time beside others.
         plain_every: each so many-th reply is made without drafts; 0 for none.
         cancels: beside the replies others are started and cancelled, so that lanes are replaced.
+        priced: whether prices decide what is drafted; else every stream follows its own rule, and none stands aside.
         turns: of a conversation; the second one extends prompt and reply of the first, which are kept.
     """
 
@@ -32,6 +33,7 @@ class Arm:
     copies: int = 1
     plain_every: int = 0
     cancels: bool = False
+    priced: bool = True
     turns: int = 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,6 @@ from tfjax.config import ServeConfig
 from tfjax.engine.api import Generation
 from tfjax.engine.engine import Engine, Served
 from tfjax.engine.load import load_engine
-from tfjax.lanes.backend import Backend
 from tfjax.lanes.drafted import Drafted
 from tfjax.lanes.settings import Settings
 from tfjax.terminal import PhaseLines
@@ -36,13 +35,34 @@ class Started:
     about: dict[str, Any]
 
     @contextmanager
-    def engine(self, backend: Backend | None = None) -> Iterator[Engine]:
-        """An engine on the backend, or on another one around it, which nobody else uses meanwhile."""
-        engine = Engine(backend or self.backend, self.settings, self.served, max_queue=MOST_WAITING)
+    def engine(self, backend: Drafted | None = None, *, priced: bool = True) -> Iterator[Engine]:
+        """An engine on the backend, or on another one around it, which nobody else uses meanwhile.
+
+        Without prices every stream follows its own rule and none stands aside, so that more is drafted than pays.
+        """
+        own, settings = backend or self.backend, self.settings
+        drafter: Any = own.drafter
+        with _without_prices(self.backend) if not priced else nullcontext():
+            if not priced:
+                settings = replace(settings, first_width=drafter.depth)
+            # The loop takes what it knows of times when it is made.
+            engine = Engine(own, settings, self.served, max_queue=MOST_WAITING)
         try:
             yield engine
         finally:
             engine.close()
+
+
+@contextmanager
+def _without_prices(backend: Drafted) -> Iterator[None]:
+    target: Any = backend.target
+    drafter: Any = backend.drafter
+    window_ms, hold_ms = target.window_ms, drafter.hold_ms
+    target.window_ms, drafter.hold_ms = {}, {}
+    try:
+        yield
+    finally:
+        target.window_ms, drafter.hold_ms = window_ms, hold_ms
 
 
 def start(config: ServeConfig) -> Started:
@@ -69,7 +89,8 @@ def compare_states(started: Started, generations: Sequence[Generation], streams:
     target: Any = started.backend.target
     longest = max(len(generation.prompt) + generation.max_tokens for generation in generations)
     watched: Any = WatchedState(target, longest)
-    with started.engine(Drafted(watched, started.backend.drafter, target.vocab)) as engine:
+    drafted = Drafted(watched, started.backend.drafter, target.vocab)
+    with started.engine(drafted, priced=False) as engine:
         make(engine, [_salted(one, f"serial {i}", draft=False) for i, one in enumerate(generations)], 1)
         watched.is_serial = False
         make(engine, [_salted(one, f"drafted {i}", draft=True) for i, one in enumerate(generations)], streams)

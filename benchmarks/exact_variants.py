@@ -15,9 +15,10 @@ LEAST_TOKENS, MOST_TOKENS = 24, 384
 """Of one reply."""
 
 ALL_16 = Arm("16 streams", 16, 4)
-AGAIN = Arm("16 streams, again", 16, 8, copies=REPEATED)
+AGAIN = Arm("16 streams, unpriced", 16, 10, copies=REPEATED, priced=False)
 TURNS = Arm("second turns, 4 streams", 4, 5, jobs=8, turns=2)
 CANCELS = Arm("12 streams, others cancelled", 12, 6, cancels=True)
+FORCED = Arm("4 streams, unpriced", 4, 7, priced=False)
 MIXED = Arm("16 streams, every 3rd plain", 16, 6, copies=2, plain_every=3)
 
 REFERENCE = {"stored": Arm("plain, alone", 1, 40), "4 bits": Arm("plain, alone", 1, 12, jobs=9)}
@@ -65,7 +66,7 @@ VARIANTS = (
     ),
     Variant("bfloat16 drafter", (Arm("4 streams", 4, 3, jobs=6), ALL_16, AGAIN), 0.75, drafter="bfloat16"),
     Variant("8-bit drafter", (Arm("8 streams", 8, 3, jobs=12), ALL_16, AGAIN), 0.84, drafter="bfloat16", bits=8),
-    Variant("misled drafter", (Arm("4 streams", 4, 7), MIXED, AGAIN), 0.92, drafter="misled", state=True),
+    Variant("misled drafter", (FORCED, MIXED, AGAIN), 0.92, drafter="misled", state=True),
     Variant("4-bit target", (Arm("4 streams", 4, 4), TURNS, CANCELS, MIXED, AGAIN), 1.0, target="4 bits"),
 )
 

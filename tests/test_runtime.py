@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tfjax.runtime import NUMERIC_VARIABLES, prepare_runtime
+from tfjax.runtime import GPU_GRAPHS, NUMERIC_VARIABLES, prepare_runtime
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +71,23 @@ def test_of_xla_flags_only_harmless_ones_stay() -> None:
     runtime = prepare_runtime(environ)
     assert environ["XLA_FLAGS"] == "--xla_dump_to=d --xla_force_host_platform_device_count=2"
     assert runtime.ignored == ("--xla_cpu_enable_fast_math=true",)
+
+
+def test_on_cuda_loops_join_the_graphs_of_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfjax.runtime.find_spec", lambda name: name == "jax_cuda13_plugin" or None)
+    environ = {"XLA_FLAGS": "--xla_dump_to=d"}
+    prepare_runtime(environ)
+    assert environ["XLA_FLAGS"] == f"--xla_dump_to=d {GPU_GRAPHS}"
+    own = {"XLA_FLAGS": "--xla_gpu_enable_command_buffer="}
+    assert prepare_runtime(own).ignored == ()
+    assert own["XLA_FLAGS"] == "--xla_gpu_enable_command_buffer="
+
+
+def test_other_platforms_get_no_flags_that_they_may_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfjax.runtime.find_spec", lambda name: None)
+    environ: dict[str, str] = {}
+    prepare_runtime(environ)
+    assert "XLA_FLAGS" not in environ
 
 
 def test_nothing_that_it_sets_changes_numbers() -> None:

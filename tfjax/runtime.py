@@ -8,6 +8,7 @@ import platform
 import sys
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from tfjax.checkpoints.cache import cache_home
@@ -29,10 +30,17 @@ HARMLESS_XLA_FLAGS = (
     "--xla_dump_",
     "--xla_force_host_platform_device_count",
     "--xla_gpu_cuda_data_dir",
+    "--xla_gpu_enable_command_buffer",
 )
 """Beginnings of XLA flags that change no number; any other flag may."""
 
 GPU_MEMORY_SHARE = "0.9"
+
+GPU_GRAPHS = "--xla_gpu_enable_command_buffer=+WHILE,+CONDITIONAL,+DYNAMIC_SLICE_FUSION"
+"""Loops and branches join the graphs of kernels that XLA launches: else the host waits for the device at each turn."""
+
+CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
+"""Other platforms' XLA may end the process over flags that it does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,8 @@ def prepare_runtime(environ: MutableMapping[str, str] = os.environ) -> Runtime:
         # Every program is kept: small ones add up to most of a cold start.
         wanted["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         wanted["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    if "--xla_gpu_enable_command_buffer" not in environ.get("XLA_FLAGS", "") and any(map(find_spec, CUDA_PLUGINS)):
+        environ["XLA_FLAGS"] = f"{environ.get('XLA_FLAGS', '')} {GPU_GRAPHS}".strip()
     new = {name: value for name, value in wanted.items() if name not in environ}
     environ.update(new)
     return Runtime(cache, new, ignored)

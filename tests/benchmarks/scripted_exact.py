@@ -77,8 +77,10 @@ class ScriptedStart:
 
     def __init__(self, engine: ScriptedEngine) -> None:
         self.about = {"arithmetic": "none", "window_ms": {}, "drafter": {"name": "scripted"}, "dtype": "none"}
+        self.priced: list[bool] = []
         self._engine = engine
 
     @contextmanager
-    def engine(self, backend: Any = None) -> Iterator[ScriptedEngine]:
+    def engine(self, backend: Any = None, *, priced: bool = True) -> Iterator[ScriptedEngine]:
+        self.priced.append(priced)
         yield self._engine

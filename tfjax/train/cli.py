@@ -21,6 +21,7 @@ type Action = Callable[[argparse.Namespace, Sequence[str]], int]
 
 COMMANDS = {
     "replies": "a model answers prompts made from this machine's Python; the replies are kept",
+    "answers": "a Llama answers the same prompts, thousands at once: more replies to learn from, sooner",
     "table": "count frequent continuations in replies: a drafter without a model",
     "small": "train a small model on replies: a drafter that runs on the device",
     "dspark": "train a DSpark drafter on replies: it reads the target's states and drafts a block at once",
@@ -50,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from tfjax.train.continuations import main as train_continuations
 
         return train_continuations(words[1:])
+    if words[:1] == ["answers"]:
+        from tfjax.train.answers import main as train_answers
+
+        return train_answers(words[1:])
     if words[:1] == ["table"]:
         return _run("table", table_parser(), words[1:], _table)
     parser = _parser()

@@ -47,6 +47,7 @@ class Recipe:
         corpus: hash of the material that prompts are made of.
         versions: of what the material was taken from.
         context, most_new: most tokens of prompt and reply, and of the reply.
+        sampling: how tokens were drawn where it is not the command's usual way.
     """
 
     model: str
@@ -58,6 +59,7 @@ class Recipe:
     seed: int
     context: int
     most_new: int
+    sampling: str = ""
 
 
 class UnusableReplies(ValueError):
@@ -93,7 +95,7 @@ def open_directory(directory: Path, recipe: Recipe) -> None:
     if not path.exists():
         write_atomically(path, json.dumps(asdict(recipe), indent=1).encode())
         return
-    found, wanted = read_recipe(directory), asdict(recipe)
+    found, wanted = {"sampling": "", **read_recipe(directory)}, asdict(recipe)
     different = [
         f"{name} {found.get(name)!r} there, {wanted[name]!r} now" for name in wanted if found.get(name) != wanted[name]
     ]
