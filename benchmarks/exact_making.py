@@ -76,7 +76,8 @@ class Neighbours:
         self._soon = []
 
     def _cancel_after_tokens(self) -> None:
-        seen, ticket = 0, None
+        seen = 0
+        ticket: Ticket | None = None
 
         def sink(event: Tokens | Finished) -> None:
             nonlocal seen
