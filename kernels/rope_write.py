@@ -8,7 +8,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tfjax.kernels.ahead import Ahead
 from tfjax.kernels.paged_attention import write_rows
 from tfjax.kernels.rms_norm import rms_norm
 from tfjax.kernels.routes import Route
@@ -80,13 +79,12 @@ def rope_write(
     heads: Heads,
     norm: HeadNorm | None = None,
     spare: int = 0,
-    ahead: Ahead | None = None,
     route: Route = Route.REFERENCE,
 ) -> tuple[jax.Array, Pools]:
     """Add the parts in order and round; norm and rotate q and k (half-split pairs); store k and v.
 
     A value that is not finite is stored as zeros and its key as NaN, as `write_rows` does. Spare rows have no meaning;
-    `window_attention` says how many it likes to have. `ahead` is a hint.
+    `window_attention` says how many it likes to have.
 
     Shapes: parts float32 [split, R, (heads + 2 * kv_heads) * H], layer and count int32 [] (rows from count on are not
     stored) -> q [kv_heads, R + spare, group, H] in the dtype of the pools, and the pools.
@@ -94,7 +92,7 @@ def rope_write(
     Raises:
         Unsupported: for heads that the device route cannot lay out.
     """
-    return ROUTES[route](parts, turned, places, pools, layer, count, heads, norm, spare, ahead)
+    return ROUTES[route](parts, turned, places, pools, layer, count, heads, norm, spare)
 
 
 def _reference(
@@ -107,7 +105,6 @@ def _reference(
     heads: Heads,
     norm: HeadNorm | None,
     spare: int,
-    ahead: Ahead | None,
 ) -> tuple[jax.Array, Pools]:
     dtype, rows = pools.keys.dtype, parts.shape[1]
     total = parts[0]
@@ -147,17 +144,16 @@ def _gpu(
     heads: Heads,
     norm: HeadNorm | None,
     spare: int,
-    ahead: Ahead | None,
 ) -> tuple[jax.Array, Pools]:
     from tfjax.kernels.gpu import rope_write as gpu
 
-    return gpu.rope_write(parts, turned, places, pools, layer, count, heads=heads, norm=norm, spare=spare, ahead=ahead)
+    return gpu.rope_write(parts, turned, places, pools, layer, count, heads=heads, norm=norm, spare=spare)
 
 
 ROUTES: dict[
     Route,
     Callable[
-        [jax.Array, Turns, Places, Pools, jax.Array, jax.Array, Heads, HeadNorm | None, int, Ahead | None],
+        [jax.Array, Turns, Places, Pools, jax.Array, jax.Array, Heads, HeadNorm | None, int],
         tuple[jax.Array, Pools],
     ],
 ] = {Route.REFERENCE: _reference, Route.PALLAS_GPU: _gpu}

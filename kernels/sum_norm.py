@@ -7,7 +7,6 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from tfjax.kernels.ahead import Ahead
 from tfjax.kernels.rms_norm import rms_norm
 from tfjax.kernels.routes import Route
 
@@ -20,10 +19,9 @@ def sum_norm(
     count: jax.Array,
     *,
     eps: float,
-    ahead: Ahead | None = None,
     route: Route = Route.REFERENCE,
 ) -> tuple[jax.Array, jax.Array]:
-    """x + the parts in order, rounded once, and its RMSNorm by `weight[layer]`. `ahead` is a hint.
+    """x + the parts in order, rounded once, and its RMSNorm by `weight[layer]`.
 
     Shapes: parts float32 [split, R, D] (split may be 0), x [R, D], weight [L, D], layer and count int32 [] (rows from
     count on have no meaning) -> the new x [R, D] and its norm [R, D], both in the dtype of x.
@@ -31,17 +29,11 @@ def sum_norm(
     Raises:
         Unsupported: where the device route cannot hold a row of D.
     """
-    return ROUTES[route](parts, x, weight, layer, count, eps, ahead)
+    return ROUTES[route](parts, x, weight, layer, count, eps)
 
 
 def _reference(
-    parts: jax.Array,
-    x: jax.Array,
-    weight: jax.Array,
-    layer: jax.Array,
-    count: jax.Array,
-    eps: float,
-    ahead: Ahead | None,
+    parts: jax.Array, x: jax.Array, weight: jax.Array, layer: jax.Array, count: jax.Array, eps: float
 ) -> tuple[jax.Array, jax.Array]:
     total = jnp.zeros(x.shape, jnp.float32)
     for part in parts:
@@ -51,20 +43,14 @@ def _reference(
 
 
 def _gpu(
-    parts: jax.Array,
-    x: jax.Array,
-    weight: jax.Array,
-    layer: jax.Array,
-    count: jax.Array,
-    eps: float,
-    ahead: Ahead | None,
+    parts: jax.Array, x: jax.Array, weight: jax.Array, layer: jax.Array, count: jax.Array, eps: float
 ) -> tuple[jax.Array, jax.Array]:
     from tfjax.kernels.gpu import sum_norm as gpu
 
-    return gpu.sum_norm(parts, x, weight, layer, count, eps=eps, ahead=ahead)
+    return gpu.sum_norm(parts, x, weight, layer, count, eps=eps)
 
 
 ROUTES: dict[
     Route,
-    Callable[[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, float, Ahead | None], tuple[jax.Array, jax.Array]],
+    Callable[[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, float], tuple[jax.Array, jax.Array]],
 ] = {Route.REFERENCE: _reference, Route.PALLAS_GPU: _gpu}

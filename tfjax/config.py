@@ -49,7 +49,8 @@ class ServeConfig:
         kind=Choice(values.words(values.WEIGHTS_AUTO, values.WEIGHTS_PACKED, values.WEIGHTS_DENSE)),
         group=MODEL,
         help="whether an MLX model's quantized weights stay packed in memory: packed takes a fraction of it and "
-        "expands them in every forward, dense is faster; the tokens stay the same; auto is dense on CPU only",
+        "expands them in every forward, dense is faster; the tokens stay the same; auto is dense where it fits beside "
+        "a cache",
     )
     kernels: str = setting(
         values.KERNELS_AUTO,

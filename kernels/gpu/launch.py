@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
-
-from tfjax.kernels.ahead import Ahead
-from tfjax.kernels.gpu.prefetch import boxes_of, bring
 
 SENTINEL = 0x7FC5
 """Bits that guards and not yet written outputs hold: a bfloat16 NaN, and twice that a float32 NaN."""
@@ -60,7 +54,6 @@ def launch(
     *,
     changed: Sequence[jax.Array] = (),
     name: str,
-    ahead: Ahead | None = None,
     how: Launch = PLAIN,
 ) -> tuple[list[jax.Array], list[jax.Array]]:
     """Run `body(*operand refs, *changed refs, *output refs, *scratch)` once per block of the grid.
@@ -68,15 +61,10 @@ def launch(
     Args:
         changed: arrays that keep their value where the kernel does not write. Their memory is reused where they are
             not used again.
-        ahead: weights that further blocks bring near. They stand behind the others of the first axis, where the body
-            has to do nothing.
 
     Returns:
         The outputs, and the changed arrays as they are then.
     """
-    if boxes := 0 if how.interpret else boxes_of(ahead):
-        assert ahead is not None
-        body, grid, operands = _bringing(body, grid, operands, ahead, boxes)
     refs = [jax.new_ref(x) for x in changed]
     if not how.guard:
         written = list(_kernel(body, grid, name, how, outputs)(*operands, *refs))
@@ -90,24 +78,6 @@ def launch(
 
     _kernel(inside, grid, name, how, ())(*operands, *refs, *filled)
     return [_checked(jax.freeze(ref), guard) for ref in filled], [jax.freeze(ref) for ref in refs]
-
-
-def _bringing(
-    body: Callable[..., None], grid: Grid, operands: Sequence[jax.Array], ahead: Ahead, boxes: int
-) -> tuple[Callable[..., None], Grid, Sequence[jax.Array]]:
-    """The same with blocks that each bring one box of weights."""
-    (first, size), *others = grid.axes
-    width = math.prod(size for _, size in others)
-
-    def both(layer_ref: Any, weight_ref: Any, *refs: Any) -> None:
-        body(*refs)
-        number = lax.axis_index(first) - size
-        for axis, axis_size in others:
-            number = number * axis_size + lax.axis_index(axis)
-        pl.when((number >= 0) & (number < boxes))(lambda: bring(weight_ref, layer_ref[0], number, ahead.split))
-
-    more = Grid(((first, size - (-boxes // width)), *others), grid.scratch, grid.approximate)
-    return both, more, [scalar(ahead.layer), ahead.weight, *operands]
 
 
 def _kernel(

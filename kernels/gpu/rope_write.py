@@ -11,7 +11,6 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from tfjax.kernels.ahead import Ahead
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
 from tfjax.kernels.gpu.tiles import heads_layout, put
 from tfjax.kernels.rope_write import HeadNorm, Heads, Places, Pools, Turns
@@ -29,7 +28,6 @@ def rope_write(
     heads: Heads,
     norm: HeadNorm | None = None,
     spare: int = 0,
-    ahead: Ahead | None = None,
     how: Launch = PLAIN,
 ) -> tuple[jax.Array, Pools]:
     """The device route of `tfjax.kernels.rope_write.rope_write`."""
@@ -50,7 +48,6 @@ def rope_write(
         [*numbers, by_head, turned.cos, turned.sin, places.page, places.slot, *weights],
         changed=[pools.keys, pools.values],
         name=f"rope_write_{heads.heads}_{heads.kv_heads}x{heads.size}",
-        ahead=ahead,
         how=how,
     )
     return q, Pools(keys, values)

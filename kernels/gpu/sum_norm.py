@@ -11,7 +11,6 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from tfjax.kernels.ahead import Ahead
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
 from tfjax.kernels.gpu.tiles import put, row_layout
 
@@ -24,7 +23,6 @@ def sum_norm(
     count: jax.Array,
     *,
     eps: float,
-    ahead: Ahead | None = None,
     how: Launch = PLAIN,
 ) -> tuple[jax.Array, jax.Array]:
     """The device route of `tfjax.kernels.sum_norm.sum_norm`."""
@@ -39,7 +37,6 @@ def sum_norm(
         [kind, kind],
         [scalar(layer), scalar(count), parts if split else x, x, weight],
         name=f"sum_norm_{size}",
-        ahead=ahead,
         how=how,
     )
     return summed, normed

@@ -105,12 +105,14 @@ def test_least_rows_are_found_with_the_packed_products(folder: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("word", "platform", "wanted"),
-    [("auto", "cpu", False), ("auto", "gpu", True), ("packed", "cpu", True), ("dense", "gpu", False)],
+    ("word", "share", "wanted"),
+    [("auto", 0.7, False), ("auto", 0.8, True), ("packed", 0.1, True), ("dense", 1.5, False)],
 )
-def test_what_auto_means(monkeypatch: pytest.MonkeyPatch, word: str, platform: str, wanted: bool) -> None:
-    monkeypatch.setattr(weights.jax, "default_backend", lambda: platform)
-    assert stay_packed(word) == wanted
+def test_auto_keeps_weights_packed_only_where_they_would_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch, word: str, share: float, wanted: bool
+) -> None:
+    monkeypatch.setattr(weights, "memory_budget", lambda: 1000)
+    assert stay_packed(word, int(1000 * share)) == wanted
 
 
 # What cannot stay packed.

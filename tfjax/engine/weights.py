@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tfjax.checkpoints import Checkpoint, CheckpointError, PackedSource, TensorSource
 from tfjax.engine.kernel_choice import XLA, Kernels, choose_kernels
-from tfjax.engine.memory import check_context
+from tfjax.engine.memory import check_context, memory_budget
 from tfjax.engine.packing import Packing, described, largest_expansion
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.kernels.routes import Route
@@ -32,6 +32,9 @@ Progress = Callable[[str, float], None]
 
 DTYPES: Mapping[str, Any] = {"auto": jnp.bfloat16, "bfloat16": jnp.bfloat16, "float32": jnp.float32}
 """`auto` is bfloat16 everywhere: half the bytes, and on CPU the faster form too."""
+
+MOST_DENSE = 0.75
+"""Share of the memory budget that expanded weights may take before they stay packed; the cache needs the rest."""
 
 _NUMPY = {jnp.bfloat16: ml_dtypes.bfloat16, jnp.float32: np.float32}
 
@@ -98,7 +101,7 @@ def load_model(
         run_by = Kernels(Route.REFERENCE, "the kernels multiply dense weights, and --weights is packed")
     else:
         run_by = choose_kernels(kernels, family, config, DTYPES[dtype])
-    packed = stay_packed(weights) and not run_by.stacked
+    packed = not run_by.stacked and stay_packed(weights, dense_bytes(family, config, dtype))
     model = read_model(checkpoint, family, config, dtype, progress, packed=packed, kernels=run_by)
     if weights == WEIGHTS_PACKED and not model.expansion_bytes:
         raise ConfigError(
@@ -109,9 +112,20 @@ def load_model(
     return model
 
 
-def stay_packed(weights: str) -> bool:
-    """What a value of --weights means here: on a CPU expanding weights in every forward takes longer than it saves."""
-    return weights == WEIGHTS_PACKED or (weights == WEIGHTS_AUTO and jax.default_backend() != "cpu")
+def dense_bytes(family: Family[Any], config: Any, dtype: str) -> int:
+    """What all parameters take where none is packed."""
+    module: nnx.Module = nnx.eval_shape(lambda: family.build(config, DTYPES[dtype]))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(nnx.state(module)))
+
+
+def stay_packed(weights: str, dense_bytes: int) -> bool:
+    """What a value of --weights means for a model that takes so much expanded.
+
+    Expanding weights in every forward takes time, so that without being asked it is done only where it must be.
+    """
+    if weights == WEIGHTS_AUTO:
+        return dense_bytes > MOST_DENSE * memory_budget()
+    return weights == WEIGHTS_PACKED
 
 
 def read_model(

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tfjax.kernels.ahead import Ahead
 from tfjax.kernels.contract.controls import faulty
 from tfjax.kernels.contract.problem import Problem, Style
 from tfjax.kernels.contract.running import candidate_of
@@ -186,23 +185,6 @@ def test_numbers_are_operands_and_not_joined() -> None:
         ),
     ]
     assert not any("stablehlo.concatenate" in text for text in texts)
-
-
-def test_weights_are_brought_by_further_blocks() -> None:
-    def norm(parts: Any, x: Any, weight: Any, layer: Any, count: Any, following: Any) -> Any:
-        ahead = Ahead(following, layer, 2, 12 << 20)
-        return sum_norm(parts, x, weight, layer, count, eps=1e-5, ahead=ahead)
-
-    parts = jax.ShapeDtypeStruct((4, 16, 4096), jnp.float32)
-    some = (parts, bf16(16, 4096), bf16(2, 4096), SCALAR, SCALAR)
-    assert "2x6144x4096" in _operands(lower(norm, *some, bf16(2, 6144, 4096)))
-    assert "2x100x4096" not in _operands(lower(norm, *some, bf16(2, 100, 4096))), "no whole boxes"
-
-
-def _operands(text: str) -> str:
-    """Types of what the kernels take."""
-    calls = [line for line in text.splitlines() if "custom_call @mosaic_gpu" in line]
-    return " ".join(line.rsplit(" : ", 1)[-1] for line in calls)
 
 
 def small(name: str) -> tuple[Problem, Any]:
