@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from tfjax.engine.buckets import Plan, row_invariant_plan, single_bucket_plan
+from tfjax.engine.buckets import Plan, kernel_plan, row_invariant_plan, single_bucket_plan
 from tfjax.kernels.matmul import MIN_ROWS
 
-PLANS = [row_invariant_plan(2), row_invariant_plan(4), single_bucket_plan()]
+PLANS = [row_invariant_plan(2), row_invariant_plan(4), single_bucket_plan(), kernel_plan(16)]
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=["least 2", "least 4", "single"])
+@pytest.mark.parametrize("plan", PLANS, ids=["least 2", "least 4", "single", "kernels"])
 def test_a_forward_goes_to_the_smallest_bucket_that_holds_it(plan: Plan) -> None:
     chunks = tuple(bucket.rows for bucket in plan.prompt)
     for pick, sizes in ((lambda rows: plan.verify_bucket(rows, 1), plan.widths), (plan.prompt_bucket, chunks)):
@@ -31,7 +31,7 @@ def test_a_chunk_of_a_prompt_lies_in_tall_tiles() -> None:
     assert {rows: plan.prompt_bucket(rows).tile_rows for rows in (8, 16, 32)} == {8: 4, 16: 8, 32: 8}
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=["least 2", "least 4", "single"])
+@pytest.mark.parametrize("plan", PLANS, ids=["least 2", "least 4", "single", "kernels"])
 def test_shapes_are_sound(plan: Plan) -> None:
     assert set(plan.all) == {*plan.verify, *plan.prompt}
     assert list(plan.verify) == sorted(plan.verify, key=lambda bucket: (bucket.rows, bucket.tile_rows))
@@ -66,7 +66,7 @@ def test_a_chunk_is_cut_where_a_wide_bucket_would_be_mostly_padding(rows: int, p
     assert row_invariant_plan(2).prompt_pieces(rows) == pieces
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=["least 2", "least 4", "single"])
+@pytest.mark.parametrize("plan", PLANS, ids=["least 2", "least 4", "single", "kernels"])
 def test_the_pieces_of_a_chunk_are_all_of_it(plan: Plan) -> None:
     for rows in range(1, plan.prompt[-1].rows + 1):
         pieces = plan.prompt_pieces(rows)
@@ -79,3 +79,12 @@ def test_the_pieces_of_a_chunk_are_all_of_it(plan: Plan) -> None:
 def test_a_nearly_full_chunk_is_one_forward() -> None:
     assert row_invariant_plan(2).prompt_pieces(385) == [385]
     assert row_invariant_plan(2).prompt_pieces(512) == [512]
+
+
+def test_the_buckets_of_device_kernels_are_their_tiles() -> None:
+    plan = kernel_plan(16)
+    assert plan.arithmetic == "row-invariant"
+    assert plan.widths == (8, 16, 32, 64)
+    assert [(bucket.rows, bucket.draws) for bucket in plan.prompt[4:]] == [(128, 8), (512, 8)]
+    assert {bucket.tile_rows for bucket in plan.all} == {16}
+    assert plan.prompt_pieces(190) == [128, 62]

@@ -6,6 +6,7 @@ import pytest
 
 from tfjax.engine.cached_rows import rows_by_position
 from tfjax.kernels.paged_attention import PAGE_ROWS
+from tfjax.kernels.rope_write import Pools
 from tfjax.kernels.short_conv import RING
 from tfjax.models.rows import ConvCache, LayerCache
 
@@ -36,3 +37,12 @@ def test_a_convolutions_inputs_come_from_ring_and_tails(stop: int) -> None:
     in_tail = np.arange(stop) % PAGE_ROWS >= PAGE_ROWS - 2
     kept = in_tail | (np.arange(stop) >= stop - RING)
     assert np.array_equal(rows[:, 0], np.where(kept, np.arange(stop) + 1, 0))
+
+
+def test_layers_in_one_array_are_those_apart() -> None:
+    keys = np.random.default_rng(1).normal(size=(3, 6, 2, PAGE_ROWS, 3)).astype(np.float32)
+    apart = rows_by_position([LayerCache(jnp.asarray(x), jnp.asarray(-x)) for x in keys], PAGES, LANE, 100)
+    stacked = rows_by_position(Pools(jnp.asarray(keys), jnp.asarray(-keys)), PAGES, LANE, 100)
+    assert list(stacked) == list(apart)
+    assert all(np.array_equal(stacked[name], apart[name]) for name in apart)
+    assert not np.array_equal(stacked["cache[0].keys"], stacked["cache[2].keys"])

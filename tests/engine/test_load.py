@@ -10,8 +10,9 @@ import pytest
 
 from tests.engine.scripted_step import VOCAB, Fault, ScriptedStep
 from tests.models.tiny import TINY, random_llama
+from tests.models.tiny_stacked import KERNELS, loaded_stacked
 from tfjax.engine import load
-from tfjax.engine.buckets import single_bucket_plan
+from tfjax.engine.buckets import kernel_plan, row_invariant_plan, single_bucket_plan
 from tfjax.engine.kernel_choice import XLA
 from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.weights import LoadedModel
@@ -44,6 +45,61 @@ def started(monkeypatch: pytest.MonkeyPatch, fault: Fault | None = None) -> tupl
     model = LoadedModel(FAMILY, TINY, random_llama(TINY, np.float32), np.float32)
     backend, report = load.start_backend(model, MEMORY, lambda phase, share: phases.append(phase))
     return backend, report, phases
+
+
+class StubKernels:
+    """A backend whose stacked form is faulty and whose modules are not."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fault: Fault | None, error: Exception | None = None):
+        self.made: list[StubBackend] = []
+        outer = self
+
+        class Stub(StubBackend):
+            def __init__(self, model: Any, step: Any, plan: Any, memory: MemoryPlan):
+                if error is not None and model.kernels.stacked:
+                    raise error
+                self.fault = fault if model.kernels.stacked else None
+                super().__init__(model, step, plan, memory)
+                outer.made.append(self)
+
+        monkeypatch.setattr(load, "TargetBackend", Stub)
+        self.model = loaded_stacked(TINY, np.float32)
+        self.backend, self.report = load.start_backend(self.model, MEMORY, lambda phase, share: None)
+
+
+def test_kernels_that_are_exact_run(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(load, "find_least_rows", None)
+    started = StubKernels(monkeypatch, None)
+    assert started.backend.plan == kernel_plan(32)
+    assert started.backend.kernels is KERNELS
+    assert "kernels: reference (a test)" in caplog.text
+    assert "(row-invariant arithmetic, 4 widths)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (None, "kernels are not exact: bucket of 16 rows"),
+        (RuntimeError("no such tile"), "failed: RuntimeError: no such"),
+    ],
+    ids=["not exact", "no program"],
+)
+def test_kernels_that_fail_give_way_to_the_modules(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception | None, words: str
+) -> None:
+    wanted = np.asarray(random_llama(TINY, np.float32).layers[1].mlp.down.weight[...])
+    made: list[Any] = []
+    monkeypatch.setattr(load, "Step", lambda module, taps: made.append(module))
+    started = StubKernels(monkeypatch, by_shape, error)
+    assert started.report.passed
+    assert started.backend.plan == row_invariant_plan(2)
+    assert started.backend.kernels.route == "reference"
+    assert not started.backend.kernels.stacked
+    assert words in started.backend.kernels.reason
+    assert words in caplog.text
+    assert "going on without them" in caplog.text
+    assert np.array_equal(made[-1].layers[1].mlp.down.weight[...], wanted)
 
 
 def by_shape(forward: Any, hidden: Any, logits: Any) -> None:

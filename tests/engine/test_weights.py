@@ -16,14 +16,18 @@ from numpy.typing import NDArray
 from tests.models.test_lfm2_config import HF_DENSE, HF_MOE
 from tests.models.tiny import ODD_HEADS, TINY
 from tests.models.tiny_lfm2 import MOE
+from tests.models.tiny_stacked import KERNELS, stacked_form
 from tests.row_invariance import bits
 from tfjax.checkpoints import Checkpoint, CheckpointError
+from tfjax.engine import weights
+from tfjax.engine.kernel_choice import Kernels
 from tfjax.engine.memory import DoesNotFit
-from tfjax.engine.weights import check_tensors, load_model
+from tfjax.engine.weights import check_tensors, load_model, read_model
+from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.models import lfm2
 from tfjax.models.config import ConfigError
 from tfjax.models.lfm2_config import Lfm2Config
-from tfjax.models.llama import LlamaConfig, sources
+from tfjax.models.llama import FAMILY, LlamaConfig, cache_bytes_per_position, sources
 
 PATH = Path("somewhere/model")
 
@@ -233,3 +237,35 @@ def test_a_width_that_contradicts_the_rule_is_explained(adjusted: bool, stored: 
     words = ["feed_forward.w1.weight", f"({stored}, 32)", f"({config.inner}, 32)", "intermediate_size 60"]
     for word in (*words, "block_auto_adjust_ff_dim"):
         assert word in str(refusal.value)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_stacks_are_read_from_the_same_tensors(tied: bool) -> None:
+    config = replace(TINY, tied=tied)
+    tensors = Tensors(config)
+    checkpoint = checkpoint_of(config, tensors)
+    model = read_model(checkpoint, FAMILY, config, "bfloat16", lambda phase, share: None, kernels=KERNELS)
+    wanted = stacked_form(load_model(checkpoint, "bfloat16", lambda phase, share: None).module)
+    assert model.kernels is KERNELS
+    for (path, one), (_, other) in zip(*(nnx.to_flat_state(nnx.state(m)) for m in (wanted, model.module)), strict=True):
+        assert np.array_equal(bits(one[...]), bits(other[...])), path
+    assert model.weight_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(nnx.state(wanted)))
+    cache = model.empty_cache(5, 3)
+    assert cache.keys.shape == (config.layers, 5, config.kv_heads, PAGE_ROWS, config.head_dim)
+    positions = 5 * PAGE_ROWS
+    assert sum(pool.nbytes for pool in cache) == positions * cache_bytes_per_position(config, jnp.dtype(jnp.bfloat16))
+
+
+def test_kernels_take_no_packed_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(weights, "choose_kernels", lambda wanted, *_: (asked.append(wanted), KERNELS)[1])
+    checkpoint = checkpoint_of(TINY, Tensors(TINY))
+    assert load_model(checkpoint, "float32", lambda phase, share: None).kernels is KERNELS
+    assert load_model(checkpoint, "float32", lambda phase, share: None, kernels="reference").kernels is KERNELS
+    assert asked == ["auto", "reference"]
+    seen: list[Kernels] = []
+    monkeypatch.setattr(weights, "read_model", lambda *_, kernels, **more: (seen.append(kernels), 1 / 0)[0])
+    with pytest.raises(ZeroDivisionError):
+        load_model(checkpoint, "float32", lambda phase, share: None, weights="packed")
+    assert seen[0].route == "reference"
+    assert "--weights is packed" in seen[0].reason

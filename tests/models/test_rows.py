@@ -12,3 +12,10 @@ def test_a_row_lies_in_its_lanes_page() -> None:
     rows = Rows(np.zeros(4), lane, position, Tiles(*[np.int32(0)] * 4), table)
     assert rows.page.tolist() == [4, 7, 2, 9]
     assert rows.slot.tolist() == [0, PAGE_ROWS - 1, 0, 5]
+
+
+def test_rows_of_the_scratch_lane_do_not_count() -> None:
+    table = np.zeros((3, 2), np.int32)
+    for used in range(5):
+        lane = np.array([0, 1, 0, 1][:used] + [2] * (4 - used), np.int32)
+        assert Rows(np.zeros(4), lane, np.zeros(4), Tiles(*[np.int32(0)] * 4), table).used == used

@@ -13,7 +13,6 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
-from tfjax.kernels.matmul import rows_matmul
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
 from tfjax.models.blocks.rope import RopeConfig
 from tfjax.models.llama import Llama, LlamaConfig, empty_cache
@@ -109,7 +108,7 @@ class Streams:
 def _run(definition: Any, parameters: Any, cache: Any, rows: Rows, tile_rows: int) -> Any:
     model: Any = nnx.merge(definition, parameters)
     hidden, cache, _ = model(cache, rows, tile_rows=tile_rows)
-    return rows_matmul(hidden, model.head_weight), cache
+    return model.logits(hidden), cache
 
 
 _forward = jax.jit(_run, static_argnums=(0, 4))
