@@ -13,9 +13,12 @@ from tests.models.tiny import TINY, random_llama
 from tests.models.tiny_stacked import KERNELS, loaded_stacked
 from tfjax.engine import load
 from tfjax.engine.buckets import kernel_plan, row_invariant_plan, single_bucket_plan
-from tfjax.engine.kernel_choice import XLA
+from tfjax.engine.kernel_choice import XLA, Kernels
 from tfjax.engine.memory import MemoryPlan
+from tfjax.engine.probe import ProbeReport
 from tfjax.engine.weights import LoadedModel
+from tfjax.kernels.routes import Route
+from tfjax.lanes.settings import Settings
 from tfjax.models.llama import FAMILY
 
 MEMORY = MemoryPlan(256, False, 2, 8, cache_bytes=0, weight_bytes=0, budget_bytes=0)
@@ -200,3 +203,18 @@ def test_a_hub_snapshot_is_named_after_its_repository(tmp_path: Path) -> None:
     snapshot = tmp_path / "models--HuggingFaceTB--SmolLM2-135M-Instruct" / "snapshots" / "12fd25f77366"
     snapshot.mkdir(parents=True)
     assert load.model_id(snapshot) == "SmolLM2-135M-Instruct"
+
+
+def test_times_and_capabilities_tell_what_runs() -> None:
+    model = LoadedModel(FAMILY, TINY, random_llama(TINY, np.float32), np.float32)
+    checkpoint: Any = SimpleNamespace(config={}, architecture="LlamaForCausalLM", format="safetensors")
+    report = ProbeReport("row-invariant", 1, ("one",), None)
+    settings = Settings(lanes=2, context=256, pages=8, page_rows=64, vocab_size=VOCAB)
+    keys, told = [], []
+    for route in Route:
+        backend: Any = StubBackend(None, None, single_bucket_plan(), MEMORY)
+        backend.kernels, backend.window_ms = Kernels(route, "why"), {}
+        keys.append(load.timing_key(backend, checkpoint))
+        told.append(load.describe(checkpoint, model, backend, report, settings)["kernels"])
+    assert keys[0] != keys[1]
+    assert told == [{"route": "reference", "reason": "why"}, {"route": "pallas_gpu", "reason": "why"}]
