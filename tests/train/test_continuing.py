@@ -67,6 +67,20 @@ def test_replies_follow_pieces_of_the_corpus_and_a_kill_changes_nothing(
     assert list(read_replies(model.parent / "cut")) == found
 
 
+def test_temperatures_are_those_asked_for_and_recorded(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = words(model, "warm", "--temperatures", "0.6", "1.25")
+    assert main(asked) == 0
+    assert {reply.temperature for reply in read_replies(model.parent / "warm")} == {0.6, 1.25}
+    assert read_recipe(model.parent / "warm")["sampling"] == "temperatures 0.6 1.25"
+    assert main(words(model, "warm")) == 1
+    assert "sampling 'temperatures 0.6 1.25' there, '' now" in capsys.readouterr().err
+    assert main(words(model, "usual", "--temperatures", "0", "0", "0.8", "1", "--tokens", "1")) == 0
+    assert read_recipe(model.parent / "usual")["sampling"] == ""
+    for wrong in ("warm", "-1"):
+        assert main(words(model, "none", f"--temperatures={wrong}")) == 2
+        assert f"--temperatures: one of {wrong} is not" in capsys.readouterr().err
+
+
 def test_held_out_text_measures_and_trains_nothing(model: Path) -> None:
     assert main(words(model, "held", "--held-out", "--tokens", "1")) == 0
     recipe = read_recipe(model.parent / "held")

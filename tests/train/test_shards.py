@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,6 +80,16 @@ def test_a_directory_takes_replies_of_one_recipe(tmp_path: Path) -> None:
         open_directory(directory, replace(RECIPE, seed=2))
     with pytest.raises(UnusableReplies, match=r"vocabulary 'abc' there, 'x' now"):
         open_directory(directory, replace(RECIPE, vocabulary="x"))
+
+
+def test_a_recipe_that_says_nothing_of_sampling_was_drawn_as_usual(tmp_path: Path) -> None:
+    open_directory(tmp_path, RECIPE)
+    said = read_recipe(tmp_path)
+    del said["sampling"]
+    (tmp_path / "recipe.json").write_text(json.dumps(said))
+    open_directory(tmp_path, RECIPE)
+    with pytest.raises(UnusableReplies, match=r"sampling '' there, 'dense' now"):
+        open_directory(tmp_path, replace(RECIPE, sampling="dense"))
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{"])

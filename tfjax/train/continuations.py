@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tfjax import __version__
-from tfjax.kinds import Integer
+from tfjax.kinds import Integer, Number
+from tfjax.options import ConfigError
 from tfjax.parsing import CommandParser
 from tfjax.terminal import OK, CommandError, progress_on_stderr, run_command
 from tfjax.train.small_settings import Flag, add_flags, flag_values
 
 NAME = "tfjax train continuations"
 AMOUNT = "how much"
+TEMPERATURE = Number(0, 100)
 
 FLAGS: Mapping[str, Flag] = {
     "tokens": Flag(Integer(1, 1 << 40), AMOUNT, 2_000_000, "reply tokens in all"),
@@ -35,15 +37,21 @@ def parser() -> CommandParser:
     """The command line of `tfjax train continuations`."""
     result = CommandParser(
         prog=NAME,
-        description="A model of `tfjax train target` goes on from pieces of its corpus, half of them greedily and the "
-        "others at temperatures of 0.8 and 1, with no server in between. What it writes is read like the replies of "
-        "`tfjax train replies`. Started again after a kill, it goes on.",
+        description="A model of `tfjax train target` goes on from pieces of its corpus, with no server in between. "
+        "What it writes is read like the replies of `tfjax train replies`. Started again after a kill, it goes on.",
     )
     result.add_argument("--model", metavar="DIR", type=Path, required=True, help="what `tfjax train target` wrote")
     result.add_argument("--corpus", metavar="DIR", type=Path, help="what it was trained on (default: in --model)")
     result.add_argument("--output", metavar="DIR", type=Path, required=True, help="where the replies are kept")
     result.add_argument(
         "--held-out", action="store_true", help="go on from text that was not learned, to measure drafters on"
+    )
+    result.add_argument(
+        "--temperatures",
+        metavar="X",
+        nargs="+",
+        help="each reply takes one of these by chance; 0 is greedy, and one given twice is taken twice as often "
+        "(default: 0 0 0.8 1)",
     )
     add_flags(result, FLAGS)
     result.add_argument("--version", action="version", version=f"tfjax {__version__}")
@@ -52,11 +60,12 @@ def parser() -> CommandParser:
 
 def _write(arguments: argparse.Namespace) -> int:
     values = flag_values(arguments, FLAGS)
+    temperatures = _temperatures(arguments.temperatures)
     from tfjax.runtime import prepare_runtime
 
     if "jax" not in sys.modules:
         prepare_runtime()
-    from tfjax.train.continuing import ContinueSettings, write_continuations
+    from tfjax.train.continuing import TEMPERATURES, ContinueSettings, write_continuations
     from tfjax.train.corpus_tokens import UnusableCorpus
     from tfjax.train.shards import UnusableReplies
 
@@ -65,6 +74,7 @@ def _write(arguments: argparse.Namespace) -> int:
         model=arguments.model,
         corpus=arguments.corpus or arguments.model / "corpus",
         held_out=arguments.held_out,
+        temperatures=temperatures or TEMPERATURES,
         **values,
     )
     try:
@@ -74,6 +84,18 @@ def _write(arguments: argparse.Namespace) -> int:
         raise CommandError(str(error)) from error
     print(f"{arguments.output} holds {total} reply tokens")
     return OK
+
+
+def _temperatures(words: Sequence[str] | None) -> tuple[float, ...]:
+    """The checked values; () where none are given.
+
+    Raises:
+        ConfigError: one is no number, or out of its limits.
+    """
+    try:
+        return tuple(TEMPERATURE.parse(word) for word in words or ())
+    except ValueError as error:
+        raise ConfigError(f"--temperatures: one of {' '.join(words or ())} {error}") from None
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ class ContinueSettings:
         prompt_tokens: most tokens of a prompt.
         max_tokens: tokens of a row beyond those; a reply ends earlier where the text does.
         parallel: rows of a batch; each batch is a file.
+        temperatures: a row takes one of them, each with the same chance.
     """
 
     output: Path
@@ -52,6 +53,7 @@ class ContinueSettings:
     prompt_tokens: int
     max_tokens: int
     parallel: int
+    temperatures: tuple[float, ...] = TEMPERATURES
 
 
 def write_continuations(settings: ContinueSettings, progress: Callable[[str, float], None]) -> int:
@@ -78,6 +80,7 @@ def write_continuations(settings: ContinueSettings, progress: Callable[[str, flo
         seed=settings.seed,
         context=settings.prompt_tokens + settings.max_tokens,
         most_new=settings.max_tokens,
+        sampling=_sampling(settings.temperatures),
     )
     open_directory(settings.output, recipe)
     progress("loading the model", 0.0)
@@ -96,6 +99,11 @@ def write_continuations(settings: ContinueSettings, progress: Callable[[str, flo
     return total
 
 
+def _sampling(temperatures: tuple[float, ...]) -> str:
+    """As the recipe says it."""
+    return "" if temperatures == TEMPERATURES else f"temperatures {' '.join(f'{value:g}' for value in temperatures)}"
+
+
 def _batch(
     settings: ContinueSettings, target: DenseTarget, corpus: CorpusTokens, ends: tuple[int, ...], number: int
 ) -> Iterator[WrittenReply]:
@@ -105,7 +113,7 @@ def _batch(
     given = prompts(part, settings.parallel, settings.prompt_tokens, chance)
     given = np.pad(given, ((0, 0), (0, settings.max_tokens)))
     length = chance.integers(min(LEAST_GIVEN, settings.prompt_tokens), settings.prompt_tokens + 1, settings.parallel)
-    temperature = chance.choice(TEMPERATURES, settings.parallel).astype(np.float32)
+    temperature = chance.choice(settings.temperatures, settings.parallel).astype(np.float32)
     key = jax.random.fold_in(jax.random.key(settings.seed), number)
     shape, weights = target
     assert isinstance(shape.config, Lfm2Shape)
