@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -77,11 +78,11 @@ def test_a_row_at_a_wrong_position_is_seen(opened: Opened, proof: Proof, monkeyp
 def test_a_kept_rejected_row_is_seen(opened: Opened, proof: Proof, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault: one draft more than agreed with the target's draws is emitted."""
 
-    def one_too_many(window: Window, draws: list[int]) -> list[int]:
-        agreed = 0
-        while agreed < len(window.drafts) and window.drafts[agreed] == draws[agreed]:
+    def one_too_many(window: Window, draws: list[int], held: Sequence[int] = ()) -> list[int]:
+        drafts, agreed = window.drafts or held, 0
+        while agreed < len(drafts) and drafts[agreed] == draws[agreed]:
             agreed += 1
-        return [*window.drafts[: agreed + 1], draws[min(agreed + 1, len(draws) - 1)]]
+        return [*drafts[: agreed + 1], draws[min(agreed + 1, len(draws) - 1)]]
 
     monkeypatch.setattr("tfjax.lanes.outcome.accept", one_too_many)
     way = next(way for way in WAYS if way.drafter == "knowing")

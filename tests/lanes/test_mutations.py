@@ -44,7 +44,7 @@ def oracle() -> None:
 
 
 def one_row_too_many(plant: pytest.MonkeyPatch) -> None:
-    def accept(window: Window, draws: Sequence[int]) -> list[int]:
+    def accept(window: Window, draws: Sequence[int], held: Sequence[int]) -> list[int]:
         matched = sum(draft == draw for draft, draw in zip(window.drafts, draws, strict=False))
         return list(draws[: min(matched + 2, window.rows)])
 
@@ -52,7 +52,7 @@ def one_row_too_many(plant: pytest.MonkeyPatch) -> None:
 
 
 def drafts_kept_unseen(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(outcome, "accept", lambda window, draws: [*window.drafts, draws[-1]])
+    plant.setattr(outcome, "accept", lambda window, draws, held: [*window.drafts, *held, draws[-1]])
 
 
 def no_cut(plant: pytest.MonkeyPatch) -> None:
