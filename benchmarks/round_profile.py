@@ -106,7 +106,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="JSON file for the table")
     arguments = parser.parse_args()
     checkpoint = open_checkpoint(resolve_model(None, offline=True, progress=lambda phase, fraction: None))
-    model = load_model(checkpoint, arguments.dtype, lambda phase, fraction: None)
+    model = load_model(checkpoint, arguments.dtype, lambda phase, fraction: None, kernels="reference")
     timer = Timer(model, row_invariant_plan(2).verify_bucket(arguments.rows, arguments.rows))
     whole = timer.step_ms(None)
     short = CONTEXTS[0]
