@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tfjax.config import ServeConfig, is_loopback
+from tfjax.addresses import is_loopback
+from tfjax.config import ServeConfig
 from tfjax.options import ConfigError, Option, options
 from tfjax.serve import parser
 from tfjax.setting_values import ENGINE_SETTINGS

@@ -147,7 +147,7 @@ def test_every_product_file_says_what_it_is_for() -> None:
 def test_no_print_in_libraries() -> None:
     """Only the commands talk to a person; everything else logs or returns."""
     commands = ("serve", "generate", "info", "doctor", "quantize", "cli", "research/order")
-    commands += ("train/cli", "train/command", "train/continuations")
+    commands += ("train/cli", "train/command", "train/continuations", "train/answers")
     commands += ("bench/exact", "bench/levels", "bench/matrix")
     allowed = {f"tfjax/{name}.py" for name in (*commands, "terminal", "bench/text")} | {"kernels/contract/__main__.py"}
     wrong = [

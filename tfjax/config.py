@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tfjax import setting_values as values
+from tfjax.addresses import is_loopback
 from tfjax.api_keys import read_api_keys
 from tfjax.kinds import Choice, HostName, Integer, Number, Origin, Text
 from tfjax.options import MASK, ConfigError, check_values, options, setting
@@ -270,15 +270,8 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         check_values(self)
-        if self.no_drafts and self.drafter not in (values.DRAFTER_AUTO, values.DRAFTER_NONE):
-            raise ConfigError(
-                f"--drafter: {self.drafter!r} cannot draft with --no-drafts, which turns all drafts off; leave one out"
-            )
-        if self.drafter_bits not in values.DRAFTER_BITS:
-            raise ConfigError(
-                f"--drafter-bits: {self.drafter_bits} is neither 16 nor 8; fewer bits land fewer drafts and save no "
-                "time, as the drafter's part of a round is small"
-            )
+        if trouble := values.drafting_trouble(self.no_drafts, self.drafter, self.drafter_bits):
+            raise ConfigError(trouble)
         if not (is_loopback(self.host) or self.api_key or self.api_key_file or self.insecure):
             raise ConfigError(
                 f"--host: {self.host!r} can be reached from other machines and no key is set; give --api-key KEY or "
@@ -305,13 +298,3 @@ class ServeConfig:
         """The values that are not the default, as `resolved` shows them."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         return {name: value for name, value in self.resolved().items() if getattr(self, name) != defaults[name]}
-
-
-def is_loopback(host: str) -> bool:
-    """True when only this machine can reach the address. A name other than localhost counts as reachable."""
-    if host.lower().rstrip(".") == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

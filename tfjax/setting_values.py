@@ -54,3 +54,15 @@ DTYPES = {
 def words(*names: str) -> dict[str, str]:
     """Words that a setting takes as they are."""
     return {name: name for name in names}
+
+
+def drafting_trouble(no_drafts: bool, drafter: str, drafter_bits: int) -> str | None:
+    """What is wrong with settings of drafters; None where nothing is."""
+    if no_drafts and drafter not in (DRAFTER_AUTO, DRAFTER_NONE):
+        return f"--drafter: {drafter!r} cannot draft with --no-drafts, which turns all drafts off; leave one out"
+    if drafter_bits not in DRAFTER_BITS:
+        return (
+            f"--drafter-bits: {drafter_bits} is neither 16 nor 8; fewer bits land fewer drafts and save no time, as "
+            "the drafter's part of a round is small"
+        )
+    return None

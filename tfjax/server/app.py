@@ -9,7 +9,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp
 
-from tfjax.config import ServeConfig, is_loopback
+from tfjax.addresses import is_loopback
+from tfjax.config import ServeConfig
 from tfjax.server.auth import Auth, Keys
 from tfjax.server.cors import Cors
 from tfjax.server.errors import ApiError, on_api_error, on_exception, on_http_exception

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tfjax.config import is_loopback
+from tfjax.addresses import is_loopback
 from tfjax.server.errors import ApiError, response_of
 
 
