@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -114,8 +115,8 @@ def load_model(
 
 def dense_bytes(family: Family[Any], config: Any, dtype: str) -> int:
     """What all parameters take where none is packed."""
-    module: nnx.Module = nnx.eval_shape(lambda: family.build(config, DTYPES[dtype]))
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(nnx.state(module)))
+    sizes = [math.prod(part.shape) for parts in family.sources(config).values() for part in parts]
+    return sum(sizes) * np.dtype(DTYPES[dtype]).itemsize
 
 
 def stay_packed(weights: str, dense_bytes: int) -> bool:
