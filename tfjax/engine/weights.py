@@ -116,7 +116,8 @@ def load_model(
 def dense_bytes(family: Family[Any], config: Any, dtype: str) -> int:
     """What all parameters take where none is packed."""
     sizes = [math.prod(part.shape) for parts in family.sources(config).values() for part in parts]
-    return sum(sizes) * np.dtype(DTYPES[dtype]).itemsize
+    bytes_each: int = np.dtype(DTYPES[dtype]).itemsize
+    return sum(sizes) * bytes_each
 
 
 def stay_packed(weights: str, dense_bytes: int) -> bool:
