@@ -13,6 +13,7 @@ import pytest
 from flax import nnx
 from numpy.typing import NDArray
 
+from tests.engine.packed_models import quantized, silent
 from tests.models.test_lfm2_config import HF_DENSE, HF_MOE
 from tests.models.tiny import ODD_HEADS, TINY
 from tests.models.tiny_lfm2 import MOE
@@ -269,3 +270,20 @@ def test_kernels_take_no_packed_weights(monkeypatch: pytest.MonkeyPatch) -> None
         load_model(checkpoint, "float32", lambda phase, share: None, weights="packed")
     assert seen[0].route == "reference"
     assert "--weights is packed" in seen[0].reason
+
+
+def test_a_quantized_model_that_would_fill_the_memory_stays_packed_rather_than_run_by_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no weight can stay packed, or the dense ones leave room, the kernels serve it."""
+    monkeypatch.setattr(weights, "choose_kernels", lambda *_: KERNELS)
+    monkeypatch.setattr(weights, "memory_budget", lambda: 1000)
+    checkpoint = quantized(tmp_path, "llama")
+    packed = load_model(checkpoint, "bfloat16", silent, weights="auto")
+    assert packed.expansion_bytes
+    assert packed.kernels.route == "reference"
+    assert "would fill the memory" in packed.kernels.reason
+    plain = checkpoint_of(TINY, Tensors(TINY))
+    assert load_model(plain, "bfloat16", silent, weights="auto").kernels is KERNELS
+    monkeypatch.setattr(weights, "memory_budget", lambda: 1 << 40)
+    assert load_model(checkpoint, "bfloat16", silent, weights="auto").kernels is KERNELS

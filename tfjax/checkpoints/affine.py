@@ -20,6 +20,9 @@ from numpy.typing import DTypeLike, NDArray
 
 BITS = (2, 3, 4, 5, 6, 8)
 GROUP_SIZES = (32, 64, 128)
+AFFINE = "AFFINE"
+"""Beginning of the stored type of a packed tensor; the bits of a code follow."""
+
 _LEAST_SCALE = np.float32(1e-7)
 # Elements worked on at once: what is made in between stays in a core's cache.
 _CHUNK = 1 << 17

@@ -19,7 +19,7 @@ class TensorInfo:
 
     Attributes:
         shape: as `TensorSource.read` returns it ([out, in] for a matrix).
-        dtype: the stored type: F32, F16, BF16, or a GGUF block type such as Q4_1.
+        dtype: the stored type: F32, F16, BF16, a GGUF block type such as Q4_1, or AFFINE and its bits for a packed one.
         file: where the data lies.
         stored_bytes: size in the file.
     """

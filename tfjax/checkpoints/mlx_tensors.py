@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfjax.checkpoints.affine import AffineForm, Packed, dequantize
+from tfjax.checkpoints.affine import AFFINE, AffineForm, Packed, dequantize
 from tfjax.checkpoints.checkpoint import TensorInfo
 from tfjax.checkpoints.errors import CheckpointError
 from tfjax.checkpoints.mlx_config import MlxQuantization
@@ -80,7 +80,7 @@ class MlxTensors:
         parts = [self._files.infos[f"{module}.{part}"] for part in ("weight", "scales", "biases")]
         *leading, groups = parts[1].shape
         stored = sum(part.stored_bytes for part in parts)
-        return TensorInfo((*leading, groups * form.group_size), f"AFFINE{form.bits}", parts[0].file, stored)
+        return TensorInfo((*leading, groups * form.group_size), f"{AFFINE}{form.bits}", parts[0].file, stored)
 
 
 def _is_side(name: str) -> bool:

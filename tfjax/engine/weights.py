@@ -16,6 +16,7 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from tfjax.checkpoints import Checkpoint, CheckpointError, PackedSource, TensorSource
+from tfjax.checkpoints.affine import AFFINE
 from tfjax.engine.kernel_choice import XLA, Kernels, choose_kernels
 from tfjax.engine.memory import check_context, memory_budget
 from tfjax.engine.packing import Packing, described, largest_expansion
@@ -24,7 +25,7 @@ from tfjax.kernels.routes import Route
 from tfjax.models.config import ConfigError
 from tfjax.models.family import Family, Source
 from tfjax.models.registry import family_for
-from tfjax.setting_values import WEIGHTS_AUTO, WEIGHTS_DENSE, WEIGHTS_PACKED
+from tfjax.setting_values import KERNELS_AUTO, WEIGHTS_AUTO, WEIGHTS_DENSE, WEIGHTS_PACKED
 
 log = logging.getLogger(__name__)
 
@@ -98,11 +99,13 @@ def load_model(
     family = family_for(checkpoint.architecture)
     config = family.config_from_hf(checkpoint.config)
     check_context(context, config.context)
-    if weights == WEIGHTS_PACKED and kernels == "auto":
-        run_by = Kernels(Route.REFERENCE, "the kernels multiply dense weights, and --weights is packed")
+    packed = stay_packed(weights, dense_bytes(family, config, dtype))
+    if kernels == KERNELS_AUTO and packed and (weights == WEIGHTS_PACKED or is_quantized(checkpoint)):
+        why = "is packed" if weights == WEIGHTS_PACKED else "keeps packed what would fill the memory"
+        run_by = Kernels(Route.REFERENCE, f"the kernels multiply dense weights, and --weights {why}")
     else:
         run_by = choose_kernels(kernels, family, config, DTYPES[dtype])
-    packed = not run_by.stacked and stay_packed(weights, dense_bytes(family, config, dtype))
+    packed = packed and not run_by.stacked
     model = read_model(checkpoint, family, config, dtype, progress, packed=packed, kernels=run_by)
     if weights == WEIGHTS_PACKED and not model.expansion_bytes:
         raise ConfigError(
@@ -128,6 +131,14 @@ def stay_packed(weights: str, dense_bytes: int) -> bool:
     if weights == WEIGHTS_AUTO:
         return dense_bytes > MOST_DENSE * memory_budget()
     return weights == WEIGHTS_PACKED
+
+
+def is_quantized(checkpoint: Checkpoint) -> bool:
+    """Whether any weight is stored in the form that can stay packed."""
+    tensors = checkpoint.tensors
+    if not isinstance(tensors, PackedSource):
+        return False
+    return any(info.dtype.startswith(AFFINE) for info in tensors.infos.values())
 
 
 def read_model(
