@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -287,3 +288,36 @@ def test_a_quantized_model_that_would_fill_the_memory_stays_packed_rather_than_r
     assert load_model(plain, "bfloat16", silent, weights="auto").kernels is KERNELS
     monkeypatch.setattr(weights, "memory_budget", lambda: 1 << 40)
     assert load_model(checkpoint, "bfloat16", silent, weights="auto").kernels is KERNELS
+
+
+class MadeWhenRead(Tensors):
+    """Bfloat16 tensors that take memory only while somebody holds what was read."""
+
+    def read(self, name: str) -> NDArray[Any]:
+        return np.ones(self.arrays[name].shape, ml_dtypes.bfloat16)
+
+
+def test_a_stack_is_read_with_one_of_its_tensors_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host's own arrays; what is on the device stays within their memory on a CPU."""
+    config = replace(TINY, hidden=64, inner=1024, layers=32)
+    tensors = MadeWhenRead(config)
+    largest = max(array.size * 2 for array in tensors.arrays.values())
+    put: list[tuple[int, jax.Array]] = []
+    on_device = jax.device_put
+
+    def seen(array: NDArray[Any]) -> jax.Array:
+        put.append((array.ctypes.data, on_device(array)))
+        return put[-1][1]
+
+    monkeypatch.setattr(jax, "device_put", seen)
+    tracemalloc.start()
+    try:
+        model = read_model(checkpoint_of(config, tensors), FAMILY, config, "bfloat16", silent, kernels=KERNELS)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    room = 4 * largest
+    assert model.module.gate_up[...].nbytes > 6 * room  # type: ignore[attr-defined]
+    assert peak < model.weight_bytes + room
+    if jax.default_backend() == "cpu":
+        assert all(address == array.unsafe_buffer_pointer() for address, array in put)

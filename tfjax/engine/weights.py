@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
@@ -38,7 +37,8 @@ DTYPES: Mapping[str, Any] = {"auto": jnp.bfloat16, "bfloat16": jnp.bfloat16, "fl
 MOST_DENSE = 0.75
 """Share of the memory budget that expanded weights may take before they stay packed; the cache needs the rest."""
 
-_NUMPY = {jnp.bfloat16: ml_dtypes.bfloat16, jnp.float32: np.float32}
+XLA_ALIGNMENT = 64
+"""Bytes to whose multiple an array of the host is placed that XLA takes over without a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,19 @@ def _ignorable(name: str) -> bool:
 
 
 def _joined(tensors: TensorSource, parts: tuple[Source, ...], like: Any) -> NDArray[Any]:
-    """The parts laid end to end along the first axis, in the parameter's shape and dtype."""
-    read = [tensors.read(part.name).astype(like.dtype) for part in parts]
-    whole = read[0] if len(read) == 1 else np.concatenate(read)
-    return whole.reshape(like.shape)
+    """The parts laid end to end along the first axis, in the parameter's shape and dtype. Holds one part at a time."""
+    whole = _aligned(like.shape, like.dtype)
+    flat, done = whole.reshape(-1), 0
+    for part in parts:
+        values = tensors.read(part.name).reshape(-1)
+        flat[done : done + values.size] = values
+        done += values.size
+    return whole
+
+
+def _aligned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Not initialized, and so placed that the CPU's XLA takes the array over as it is; another it would copy."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    room = np.empty(size + XLA_ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % XLA_ALIGNMENT
+    return room[start : start + size].view(dtype).reshape(shape)
