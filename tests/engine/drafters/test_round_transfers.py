@@ -1,0 +1,91 @@
+"""What a steady round with drafts that stay on the device moves between host and device: its inputs and its results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.engine.drafters.counted_transfers import counted_transfers
+from tests.engine.drafters.pair import PROMPTS
+from tests.engine.drafters.spark_pair import BLOCK
+from tests.engine.drafters.spark_stage import MEMORY, Stage
+from tests.engine.drafters.test_drafted_engine import CHEAP, KINDS
+from tests.lanes.test_host_time import Deaf
+from tests.models.tiny import TINY
+from tfjax.engine.compiles import compiles
+from tfjax.engine.held_tokens import HeldTokens
+from tfjax.kernels.paged_attention import PAGE_ROWS
+from tfjax.lanes.drafted import Drafted
+from tfjax.lanes.loop import Lanes
+from tfjax.lanes.proposer import Silent
+from tfjax.lanes.settings import Settings
+from tfjax.lanes.stream import Request
+
+ROUNDS = 20
+STEADY = ["put takes 2", "verify takes 1", "absorb takes 1", "read 32", "read 32", "hold takes 2"]
+"""Tokens and the places of drafts among them; rows; places of features; rows and asks of the next
+block. What is read is a row of drawn tokens and one of the drafts that were shown. The drafts of the next round are
+queued behind that, and never read by themselves."""
+
+
+@pytest.fixture
+def holding_stage(perfect_stage: Stage) -> Iterator[Stage]:
+    """Every draft lands, and stays on the device until it is verified."""
+    stage = perfect_stage
+    stage.target.window_ms = {4: 5.0, 32: 5.5}
+    stage.drafter = stage.fresh()
+    stage.drafter.hold_ms = CHEAP
+    shape = (stage.drafter.plan.most_streams, BLOCK)
+    stage.target.held = HeldTokens(stage.drafter.held, stage.target.widths, shape)
+    yield stage
+    stage.target.held = None
+
+
+def drafting_lanes(stage: Stage, prompts: int, kind: str) -> Lanes:
+    """The loop with replies under way that all draft. Their pages are theirs from the start."""
+    settings = Settings(
+        lanes=MEMORY.lanes, context=MEMORY.context, pages=MEMORY.pages, page_rows=PAGE_ROWS, vocab_size=TINY.vocab,
+        draft_tokens=8, first_width=3, growth_rows=MEMORY.context,
+    )  # fmt: skip
+    ticks = count()
+    backend = Drafted(stage.target, stage.drafter, TINY.vocab)
+    lanes = Lanes(backend, lambda: next(ticks) / 1000, settings, Deaf(), lambda request: Silent())
+    for number, prompt in enumerate(PROMPTS[:prompts]):
+        lanes.admit(Request(f"r{number}", prompt, MEMORY.context - len(prompt), sampling=KINDS[kind]))
+    for _ in range(2 * prompts + 2):
+        lanes.round()
+    return lanes
+
+
+@pytest.mark.parametrize("kind", ["greedy", "penalised"])
+@pytest.mark.parametrize("streams", [1, 4])
+def test_twenty_rounds_move_their_inputs_and_results_alone(holding_stage: Stage, streams: int, kind: str) -> None:
+    stage = holding_stage
+    lanes = drafting_lanes(stage, streams, kind)
+    before = compiles()
+    with counted_transfers(stage.target, stage.drafter) as log:
+        for number in range(ROUNDS):
+            lanes.round()
+            assert log == STEADY, number
+            log.clear()
+    assert compiles() == before
+    assert lanes.running == streams
+
+
+def test_a_read_of_drafts_and_an_array_of_the_host_are_seen(
+    holding_stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The counter tells a round that waits for its drafts, and refuses what no program was given."""
+    stage = holding_stage
+    lanes = drafting_lanes(stage, 1, "greedy")
+    hold = stage.drafter.hold
+    monkeypatch.setattr(stage.drafter, "hold", lambda asks: (stage.drafter.read([held := hold(asks)]), held)[1])
+    with counted_transfers(stage.target, stage.drafter) as log:
+        lanes.round()
+        assert log == [*STEADY, "read 4x5", "read 4x5"]
+        with pytest.raises(Exception, match="Disallowed host-to-device transfer"):
+            jnp.asarray(np.zeros(3))
