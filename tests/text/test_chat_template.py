@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import concurrent.futures
 import gc
+import importlib.util
 import os
 import resource
+import subprocess
 import sys
 import time
+import venv
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import minijinja
 import pytest
 
+import tfjax
 from tests.text import jinja_reference
 from tfjax.checkpoints import open_checkpoint
-from tfjax.text import load_tokenizer
+from tfjax.text import chat_template, load_tokenizer
 from tfjax.text.chat_template import MAX_TEMPLATE_BYTES, RESERVED, ChatTemplate, TemplateError
 from tfjax.text.template_worker import MEMORY_BYTES
 
@@ -336,3 +341,43 @@ def test_the_process_ends_with_its_parent() -> None:
     process.stdin.close()
     assert process.wait(timeout=5) == 0
     assert os.getpid() != process.pid
+
+
+def test_packages_that_only_a_path_names_are_found(tmp_path: Path) -> None:
+    """Python with no package of its own; the worker's, which reads no variables, is told where its one package lies."""
+    venv.create(tmp_path / "bare", with_pip=False)
+    packages = [str(Path(module.__file__).parents[1]) for module in (tfjax, minijinja)]
+    program = (
+        "from tfjax.text.chat_template import ChatTemplate\n"
+        "print(ChatTemplate('{{ messages[0].content }}', '', '').render([{'content': 'rendered'}]))"
+    )
+    ran = subprocess.run(
+        [tmp_path / "bare/bin/python", "-c", program],
+        env={"PYTHONPATH": os.pathsep.join(packages)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stdout == "rendered\n", ran.stderr
+
+
+def test_an_engine_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "__init__.py"
+    broken.write_text("import nothing_of_this_name")
+    monkeypatch.setattr(chat_template, "_engine_file", lambda: str(broken))
+    with pytest.raises(TemplateError, match="minijinja cannot be imported; install it again"):
+        ChatTemplate("x", "", "")
+    monkeypatch.undo()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(TemplateError, match="minijinja cannot be imported; install it again"):
+        ChatTemplate("x", "", "")
+
+
+def test_a_process_that_ends_by_itself_is_not_called_short_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = tmp_path / "worker.py"
+    worker.write_text("raise SystemExit(3)")
+    monkeypatch.setattr(chat_template, "_WORKER", worker)
+    with pytest.raises(TemplateError, match="process ended with exit code 3, before it answered"):
+        ChatTemplate("x", "", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -20,6 +21,8 @@ DEADLINE_S = 10.0
 _ENVIRONMENT = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH")
 # Starting Python and compiling the template; on a busy machine that takes longer than any prompt.
 START_DEADLINE_S = 30.0
+# Between the last a process says and its end.
+_END_S = 5.0
 _WORKER = Path(__file__).with_name("template_worker.py")
 
 # Names that a caller cannot set: what is given anyway, what the engine offers, and the options of transformers'
@@ -35,6 +38,7 @@ _OPTIONS = (
 )
 RESERVED = frozenset(_GIVEN + _OFFERED + _OPTIONS)
 _PROBLEMS = {
+    "NoEngine": "minijinja cannot be imported; install it again",
     "OutOfFuel": "it takes more steps than allowed",
     "SyntaxError": "syntax error",
     "UndefinedError": "it uses a value that these messages do not have",
@@ -162,7 +166,7 @@ class _Worker:
             self._drop()
 
     def _start(self) -> list[str]:
-        command = [sys.executable, "-I", "-X", "utf8", str(_WORKER)]
+        command = [sys.executable, "-I", "-X", "utf8", str(_WORKER), _engine_file()]
         try:
             self._process = subprocess.Popen(
                 command,
@@ -202,18 +206,37 @@ class _Worker:
         finally:
             timer.cancel()
         if not answer.endswith(b"\n"):
-            self._drop()
-            reason = f"took longer than {deadline_s:g} s" if expired.is_set() else "needs too much memory or depth"
-            raise TemplateError(f"the chat template {reason}")
+            raise self._ended(deadline_s if expired.is_set() else None)
         reply: dict[str, Any] = json.loads(answer)
         if "error" in reply:
             raise _translated(reply)
         return reply
 
+    def _ended(self, deadline_s: float | None) -> TemplateError:
+        """Why there is no answer; `deadline_s` is one that has passed."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
+        status = self._process.returncode
+        self._drop()
+        if deadline_s is not None:
+            return TemplateError(f"the chat template took longer than {deadline_s:g} s")
+        if status is not None and status >= 0:
+            return TemplateError(f"the chat template's process ended with exit code {status}, before it answered")
+        return TemplateError("the chat template needs too much memory or depth")
+
     def _drop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             _end(process)
+
+
+def _engine_file() -> str:
+    """Where this process would import the template engine from; the isolated one may not look there by itself."""
+    spec = importlib.util.find_spec("minijinja")
+    if spec is None or spec.origin is None:
+        raise TemplateError(f"the chat template failed: {_PROBLEMS['NoEngine']}")
+    return str(Path(spec.origin).absolute())
 
 
 def _line(value: Mapping[str, Any]) -> bytes:

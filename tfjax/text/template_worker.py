@@ -3,6 +3,9 @@
 A template is untrusted input and the engine is native code: a template that recurses can overflow its stack and one
 that grows can exhaust memory, which no exception reports. So it gets a process that may die, with little memory.
 
+Its interpreter is isolated from the user's paths and variables, so that the caller says where the engine lies: the
+argument is the file of minijinja's package.
+
 Protocol: JSON objects, one a line. The first line in is {"source"}; the answer is {"variables"}, the names that the
 template reads. Every further line is {"context", "now"}; the answer is {"text"}. Failures answer {"error", "message",
 "line"} instead.
@@ -10,15 +13,18 @@ template reads. Every further line is {"context", "now"}; the answer is {"text"}
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import resource
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import minijinja
+if TYPE_CHECKING:
+    import minijinja
 
 MEMORY_BYTES = 1 << 30
 FUEL = 20_000_000
@@ -33,8 +39,26 @@ class Refusal(Exception):
     """The template's own raise_exception."""
 
 
+class NoEngine(Exception):
+    """minijinja cannot be imported."""
+
+
+def import_engine(file: str) -> None:
+    """Import minijinja from its package's file, and nothing else from where that lies."""
+    name, folder = "minijinja", str(Path(file).parent)
+    try:
+        spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=[folder])
+        if spec is None or spec.loader is None:
+            raise ImportError(file)
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise NoEngine from error
+
+
 def environment(source: str, now: Callable[[], datetime]) -> minijinja.Environment:
     """An environment that renders as transformers' jinja2 does. Raises minijinja.TemplateError on a syntax error."""
+    import minijinja
 
     def raise_exception(message: object) -> None:
         raise Refusal(str(message))
@@ -97,6 +121,7 @@ def main() -> None:
 
     lines = iter(sys.stdin.buffer)
     try:
+        import_engine(sys.argv[1])
         source = json.loads(next(lines))["source"]
         env = environment(source, lambda: clock[0])
         answer({"variables": sorted(env.undeclared_variables_in_template(NAME) | given_defaults(source))})
