@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +43,7 @@ def test_defaults(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr()
     assert "bits a weight, from" in printed.out
     assert (
-        "groups of 64 do not fill their rows: 1 modules\n  model.layers.1.self_attn.k_proj (rows of 24)" in printed.out
+        "groups of 64 do not fill their rows: 1 module\n  model.layers.1.self_attn.k_proj (rows of 24)" in printed.out
     )
     assert "tfjax: quantizing" in printed.err
 
@@ -102,3 +103,18 @@ def test_no_jax(source: Path, tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_killed_run_is_cleared_away_by_the_next(source: Path, tmp_path: Path) -> None:
+    code = (
+        "import os, signal\nfrom pathlib import Path\nfrom tfjax.checkpoints import mlx_writer\n"
+        "from tfjax.quantize import main\n"
+        "mlx_writer._copy_others = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"main([{str(source)!r}, {str(tmp_path / 'target')!r}])\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(tmp_path.glob(".*"))) == 1
+    assert main([str(source), str(tmp_path / "target")]) == 0
+    assert {entry.name for entry in tmp_path.iterdir()} == {"source", "target"}
+    assert {entry.name for entry in (tmp_path / "target").iterdir()} == {"config.json", "model.safetensors"}

@@ -115,7 +115,8 @@ def report(target: Path, group_size: int, written: Written) -> str:
     lines = [f"{size}, from {written.bytes_before / 1e6:,.1f} MB; {share:.1%} of the weights are packed"]
     kept = list(written.kept.items())
     if kept:
-        lines.append(f"not packed, because groups of {group_size} do not fill their rows: {len(kept)} modules")
+        modules = "1 module" if len(kept) == 1 else f"{len(kept)} modules"
+        lines.append(f"not packed, because groups of {group_size} do not fill their rows: {modules}")
         lines += [f"  {module} (rows of {columns})" for module, columns in kept[:_SHOWN_KEPT]]
         if len(kept) > _SHOWN_KEPT:
             lines.append(f"  and {len(kept) - _SHOWN_KEPT} more")

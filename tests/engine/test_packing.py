@@ -165,7 +165,7 @@ def test_parts_that_do_not_go_together_are_expanded(
     assert plain == ["layers.0.attention.qkv.weight"]
     for path, weight in packed.items():
         assert np.array_equal(bits(expanded(weight)), bits(dense[path])), path
-    assert f"1 quantized parameters are expanded at load ({reason})" in caplog.text
+    assert f"1 quantized parameter is expanded at load ({reason})" in caplog.text
 
 
 @pytest.mark.parametrize("weights_in", ["float32", "plain"])

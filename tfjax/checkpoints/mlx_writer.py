@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from tfjax.checkpoints.mlx_config import KEYS, MODE
 from tfjax.checkpoints.mlx_rules import Forms, Place, mlx_place
 from tfjax.checkpoints.safetensors_files import INDEX, SINGLE, SUPPORTED_TYPES
 from tfjax.checkpoints.safetensors_writer import DTYPES, Layout, SafetensorsWriter
+from tfjax.checkpoints.unfinished import new_directory
 
 type Progress = Callable[[str, float], None]
 
@@ -63,25 +63,16 @@ def quantize_directory(source: Path, target: Path, forms: Forms, progress: Progr
         progress: told what is being done, and the share of it that is done (0..1).
 
     Raises:
-        CheckpointError: a source that cannot be read or is quantized already, a target that exists, or nothing to pack.
+        CheckpointError: a source that cannot be read or is quantized already, a target that exists or is
+            being written, or nothing to pack.
     """
-    if target.exists():
-        raise CheckpointError(target, "exists already", expected="a new directory", remedy="Remove it or name another.")
     config = read_object(_config_file(source))
     plan = _Plan(source, config, forms)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
-    try:
+    with new_directory(target) as unfinished:
         plan.write(unfinished / SINGLE, progress)
-        stated = plan.quantization()
-        config |= dict.fromkeys(KEYS, stated)
+        config |= dict.fromkeys(KEYS, plan.quantization())
         (unfinished / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         _copy_others(source, unfinished)
-        unfinished.chmod(0o755)
-        unfinished.rename(target)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
     return plan.written()
 
 

@@ -51,7 +51,8 @@ class Packing:
     def report(self) -> None:
         """Log what had to be expanded."""
         for reason, count in self._expanded.items():
-            log.warning("%d quantized parameters are expanded at load (%s)", count, reason)
+            parameters = "parameter is" if count == 1 else "parameters are"
+            log.warning("%d quantized %s expanded at load (%s)", count, parameters, reason)
 
 
 def _obstacle(found: Sequence[tuple[Packed, AffineForm]], parts: int) -> str:
