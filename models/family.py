@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import jax.numpy as jnp
     from flax import nnx
+    from numpy.typing import NDArray
 
     from tfjax.kernels.routes import Route
 
@@ -19,11 +20,13 @@ class Source(NamedTuple):
 
     Attributes:
         note: where in the config the shape comes from, for the message about a tensor of another shape.
+        laid: how its values lie in the parameter; as in the checkpoint where it is None.
     """
 
     name: str
     shape: tuple[int, ...]
     note: str = ""
+    laid: Callable[[NDArray[Any]], NDArray[Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,8 @@ def check_tensors(
     """
     infos = checkpoint.tensors.infos
     wanted = {source.name: source for parts in sources.values() for source in parts}
-    for name, (_, shape, note) in wanted.items():
+    for name, source in wanted.items():
+        shape, note = source.shape, source.note
         if name not in infos:
             raise CheckpointError(checkpoint.path, f"tensor {name} is missing", expected=f"shape {shape}")
         if infos[name].shape != shape:
@@ -224,7 +225,8 @@ def _joined(tensors: TensorSource, parts: tuple[Source, ...], like: Any) -> NDAr
     whole = _aligned(like.shape, like.dtype)
     flat, done = whole.reshape(-1), 0
     for part in parts:
-        values = tensors.read(part.name).reshape(-1)
+        read = tensors.read(part.name)
+        values = (read if part.laid is None else part.laid(read)).reshape(-1)
         flat[done : done + values.size] = values
         done += values.size
     return whole
