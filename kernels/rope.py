@@ -13,13 +13,15 @@ def rotate(x: jax.Array, position: jax.Array, inverse_frequency: jax.Array, *, i
 
     Shapes: x [R, heads, H], position int32 [R], inverse_frequency float32 [H/2] -> [R, heads, H] in the dtype of x.
     """
-    angle = position[:, None, None].astype(jnp.float32) * inverse_frequency
-    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    angle = position[:, None].astype(jnp.float32) * inverse_frequency
+    return turned_heads(x, jnp.cos(angle), jnp.sin(angle), interleaved=interleaved)
+
+
+def turned_heads(x: jax.Array, cos: jax.Array, sin: jax.Array, *, interleaved: bool = False) -> jax.Array:
+    """As `rotate`, by known angles. Shapes: x [R, heads, H]; cos, sin float32 [R, H/2] -> as x."""
+    cos, sin = cos[:, None], sin[:, None]
     wide = x.astype(jnp.float32)
-    if interleaved:
-        low, high = wide[..., 0::2], wide[..., 1::2]
-        turned = jnp.stack([low * cos - high * sin, high * cos + low * sin], -1).reshape(x.shape)
-    else:
-        low, high = jnp.split(wide, 2, -1)
-        turned = jnp.concatenate([low * cos - high * sin, high * cos + low * sin], -1)
-    return turned.astype(x.dtype)
+    low, high = (wide[..., 0::2], wide[..., 1::2]) if interleaved else jnp.split(wide, 2, -1)
+    turned = [low * cos - high * sin, high * cos + low * sin]
+    joined = jnp.stack(turned, -1).reshape(x.shape) if interleaved else jnp.concatenate(turned, -1)
+    return joined.astype(x.dtype)

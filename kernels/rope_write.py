@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 
 from tfjax.kernels.paged_attention import write_rows
 from tfjax.kernels.rms_norm import rms_norm
+from tfjax.kernels.rope import turned_heads
 from tfjax.kernels.routes import Route
 
 
@@ -28,7 +30,10 @@ class HeadNorm(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where each row's key and value go. Shapes: page, slot int32 [R]; `first_page` int32 [], added to every page."""
+    """Where each row's key and value go. Shapes: page, slot int32 [R]; `first_page` int32 [], added to every page.
+
+    A row whose page is negative is not stored.
+    """
 
     page: jax.Array
     slot: jax.Array
@@ -46,8 +51,10 @@ class Heads(NamedTuple):
     """How the q/k/v columns are heads, and what is done to q and k.
 
     Attributes:
+        heads: of queries; with 0 the columns are keys and values alone, as those of a drafter's context are.
         norm_after: the norm follows the rotation instead of preceding it.
         eps: of the norm.
+        interleaved: rotation turns pairs (2i, 2i + 1), else (i, i + H / 2).
     """
 
     heads: int
@@ -55,6 +62,7 @@ class Heads(NamedTuple):
     size: int
     norm_after: bool = False
     eps: float = 1e-6
+    interleaved: bool = False
 
     @property
     def group(self) -> int:
@@ -81,7 +89,7 @@ def rope_write(
     spare: int = 0,
     route: Route = Route.REFERENCE,
 ) -> tuple[jax.Array, Pools]:
-    """Add the parts in order and round; norm and rotate q and k (half-split pairs); store k and v.
+    """Add the parts in order and round; norm and rotate q and k; store k and v.
 
     A value that is not finite is stored as zeros and its key as NaN, as `write_rows` does. Spare rows have no meaning;
     `window_attention` says how many it likes to have.
@@ -112,26 +120,22 @@ def _reference(
         total = total + part
     flat = total.astype(dtype).reshape(rows, heads.heads + 2 * heads.kv_heads, heads.size)
     q, k, v = jnp.split(flat, [heads.heads, heads.heads + heads.kv_heads], 1)
+    turn = functools.partial(turned_heads, cos=turned.cos, sin=turned.sin, interleaved=heads.interleaved)
 
     def prepared(x: jax.Array, weight: jax.Array | None) -> jax.Array:
         if weight is None:
-            return _rotated(x, turned)
+            return turn(x)
         if heads.norm_after:
-            return rms_norm(_rotated(x, turned), weight, heads.eps)
-        return _rotated(rms_norm(x, weight, heads.eps), turned)
+            return rms_norm(turn(x), weight, heads.eps)
+        return turn(rms_norm(x, weight, heads.eps))
 
     q, k = prepared(q, norm and norm.q[layer]), prepared(k, norm and norm.k[layer])
     # Rows that do not count go to no page at all.
-    page = jnp.where(jnp.arange(rows) < count, places.page + places.first_page, len(pools.keys))
+    stored = (jnp.arange(rows) < count) & (places.page >= 0)
+    page = jnp.where(stored, places.page + places.first_page, len(pools.keys))
     written = Pools(*write_rows(pools.keys, pools.values, k, v, page, places.slot))
     q = jnp.pad(q, ((0, spare), (0, 0), (0, 0)))
-    return q.reshape(-1, heads.kv_heads, heads.group, heads.size).transpose(1, 0, 2, 3), written
-
-
-def _rotated(x: jax.Array, turned: Turns) -> jax.Array:
-    cos, sin = turned.cos[:, None], turned.sin[:, None]
-    low, high = jnp.split(x.astype(jnp.float32), 2, -1)
-    return jnp.concatenate([low * cos - high * sin, high * cos + low * sin], -1).astype(x.dtype)
+    return q.reshape(rows + spare, heads.kv_heads, heads.group, heads.size).transpose(1, 0, 2, 3), written
 
 
 def _gpu(
