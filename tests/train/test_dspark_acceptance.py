@@ -15,7 +15,8 @@ from tests.models.dspark_streams import random_pair
 from tests.train import dspark_tiny
 from tests.train.dspark_tiny import REDUCED
 from tfjax.train import dspark_acceptance
-from tfjax.train.dspark_acceptance import Landed, Rounds, Rows, figures, land, walk
+from tfjax.train.dspark_acceptance import Landed, Rounds, figures, land, walk
+from tfjax.train.dspark_blocks import Rows
 from tfjax.train.dspark_loss import Models
 from tfjax.train.small_data import PROMPT, REPLY, Document, Packed, pack
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -14,7 +15,8 @@ from tests.models.dspark_oracle import Shape
 from tests.train import dspark_tiny
 from tests.train.dspark_tiny import BATCH, REDUCED
 from tfjax.train import dspark_loss
-from tfjax.train.dspark_loss import Metrics, Objective, loss
+from tfjax.train.dspark_blocks import Rows
+from tfjax.train.dspark_loss import Metrics, Objective, SureOf, loss
 from tfjax.train.small_data import REPLY, Packed
 
 SHAPE = Shape(ids=REDUCED, w1_rows=len(REDUCED), layers=1, block=4)
@@ -22,12 +24,24 @@ CONFIG = dspark_tiny.config_of(SHAPE)
 TARGET, MODELS = dspark_tiny.table_target(CONFIG, REDUCED)
 PARAMS = dspark_tiny.random_params(CONFIG)
 ANCHOR = jnp.asarray([[2, 3, 8, 12, 15], [4, 6, 9, 13, 14]])
-OBJECTIVE = Objective(0.1, 0.9, 0.3, 1.0, decay=4.0, greedy_confidence=False)
+TEMPERATURE = (0.6, 0.0)
+"""Of the rows: one drawn, one greedy."""
+OBJECTIVE = Objective(0.1, 0.9, 0.3, 1.0, decay=4.0, sure_of=SureOf.OVERLAP)
+MATCHED = dataclasses.replace(OBJECTIVE, coupling=0.7, matched=True, greedy_temperature=0.4)
 
 
-def found(objective: Objective = OBJECTIVE, batch: Packed = BATCH, models: Any = MODELS) -> Metrics:
+def rows_of(batch: Packed = BATCH, temperature: tuple[float, float] = TEMPERATURE) -> Rows:
+    return Rows(Packed(*map(jnp.asarray, batch)), jnp.asarray(temperature, jnp.float32))
+
+
+def found(
+    objective: Objective = OBJECTIVE,
+    batch: Packed = BATCH,
+    models: Any = MODELS,
+    temperature: tuple[float, float] = TEMPERATURE,
+) -> Metrics:
     run = jax.jit(loss, static_argnums=(4, 5, 6))
-    value, metrics = run(PARAMS, models, Packed(*map(jnp.asarray, batch)), ANCHOR, CONFIG, TARGET, objective)
+    value, metrics = run(PARAMS, models, rows_of(batch, temperature), ANCHOR, CONFIG, TARGET, objective)
     assert value == metrics.loss
     return jax.tree.map(float, metrics)
 
@@ -35,6 +49,12 @@ def found(objective: Objective = OBJECTIVE, batch: Packed = BATCH, models: Any =
 def softmax(x: NDArray[np.float64]) -> NDArray[np.float64]:
     shifted = np.exp(x - x.max())
     return shifted / shifted.sum()
+
+
+def coupled(p: NDArray[np.float64], q: NDArray[np.float64], known: list[int]) -> float:
+    """How often two draws with the same noise are one token; the tokens that q lacks are one for p."""
+    mine, own = np.append(p[known], 1 - p[known].sum()), np.append(q[known], 0)
+    return float(sum(1 / np.maximum(mine / mine[i], own / own[i]).sum() for i in range(len(known))))
 
 
 def by_hand(objective: Objective) -> Metrics:
@@ -46,9 +66,11 @@ def by_hand(objective: Objective) -> Metrics:
         np.asarray(part, np.float64) for part in dspark_tiny.drafted(PARAMS, MODELS, device, at, ANCHOR, CONFIG)
     )
     norm, head = np.asarray(MODELS.target.norm, np.float64), np.asarray(MODELS.target.head, np.float64)
-    sums, weights, first, agreed, kept = np.zeros(4), 0.0, 0, 0, 0
+    sums, weights, first, agreed, kept = np.zeros(5), 0.0, 0, 0, 0
     for row, n in np.ndindex(*ANCHOR.shape):
         anchor, alive = int(ANCHOR[row, n]), True
+        drawn = TEMPERATURE[row] > 0
+        divisor = (TEMPERATURE[row] if objective.matched else 1.0) if drawn else objective.greedy_temperature
         for k in range(CONFIG.block):
             label = anchor + k + 1
             same = label < 16 and BATCH.segment[row, label] == BATCH.segment[row, anchor]
@@ -56,33 +78,40 @@ def by_hand(objective: Objective) -> Metrics:
                 break
             x = states[BATCH.token[row, anchor + k]]
             wide = head @ (x / np.sqrt(np.mean(x * x) + CONFIG.norm_eps) * norm)
-            p, q = softmax(wide), np.zeros(64)
-            q[list(REDUCED)] = softmax(logits[row, n, k])
+            p, q = softmax(wide / divisor), np.zeros(64)
+            q[list(REDUCED)] = softmax(logits[row, n, k] / divisor)
             token = int(BATCH.token[row, label])
             distance = np.abs(p - q).sum()
             known = list(REDUCED)
             divergence = (p[known] * np.log(p[known] / q[known])).sum()
             cross = -np.log(q[token]) if token in REDUCED else 0.0
             agrees = known[int(np.argmax(logits[row, n, k]))] == int(np.argmax(wide))
-            lands = float(agrees) if objective.greedy_confidence else 1 - distance / 2
+            both = coupled(p, q, known)
+            kept_chance = both if drawn else float(agrees)
+            lands = {"greedy": float(agrees), "overlap": 1 - distance / 2, "kept": kept_chance}[objective.sure_of.value]
             c = confidences[row, n, k]
             sure = -(lands * np.log(c) + (1 - lands) * np.log(1 - c))
             weight = np.exp(-k / objective.decay)
-            sums += weight * np.array([cross, distance, divergence, sure])
+            sums += weight * np.array([cross, distance, divergence, 1 - both, sure])
             weights += weight
             alive &= agrees
             kept += alive
             if k == 0:
                 first, agreed = first + 1, agreed + agrees
     means = sums / weights
-    parts = (objective.cross, objective.distance, objective.divergence, objective.confidence)
+    parts = (objective.cross, objective.distance, objective.divergence, objective.coupling, objective.confidence)
     return Metrics(float(means @ np.array(parts)), *means.tolist(), agreed / first, kept / first)
 
 
 @pytest.mark.parametrize(
     "objective",
-    [OBJECTIVE, Objective(1.0, 0.0, 0.0, 0.5, decay=2.0, greedy_confidence=True)],
-    ids=["overlap", "greedy"],
+    [
+        OBJECTIVE,
+        Objective(1.0, 0.0, 0.0, 0.5, decay=2.0, sure_of=SureOf.GREEDY),
+        MATCHED,
+        dataclasses.replace(MATCHED, sure_of=SureOf.KEPT),
+    ],
+    ids=["overlap", "greedy", "at the reply's temperature", "kept"],
 )
 def test_the_loss_is_that_of_a_plain_loop(objective: Objective) -> None:
     expected = by_hand(objective)
@@ -101,16 +130,17 @@ def test_half_the_distance_is_what_does_not_overlap() -> None:
         jnp.log(jnp.asarray(p[list(REDUCED)]))[None, None],
         dspark_loss.Judged(jnp.zeros((1, 1)), zeros),
         zeros,
+        jnp.bool_(False),
         MODELS,
         OBJECTIVE,
     )
     assert 1 - float(terms.distance[0, 0]) / 2 == pytest.approx(np.minimum(p[list(REDUCED)], q).sum(), abs=1e-5)
 
 
-def test_no_gradient_flows_from_the_confidence_into_what_lands() -> None:
-    only = Objective(0.0, 0.0, 0.0, 1.0, decay=4.0, greedy_confidence=False)
-    batch = Packed(*map(jnp.asarray, BATCH))
-    gradient = jax.jit(jax.grad(lambda p: loss(p, MODELS, batch, ANCHOR, CONFIG, TARGET, only)[0]))(PARAMS)
+@pytest.mark.parametrize("sure_of", SureOf)
+def test_no_gradient_flows_from_the_confidence_into_what_lands(sure_of: SureOf) -> None:
+    only = Objective(0.0, 0.0, 0.0, 1.0, decay=4.0, sure_of=sure_of)
+    gradient = jax.jit(jax.grad(lambda p: loss(p, MODELS, rows_of(), ANCHOR, CONFIG, TARGET, only)[0]))(PARAMS)
     assert float(jnp.abs(gradient["markov"]["w2"]).max()) == 0
     assert float(jnp.abs(gradient["confidence"]["weight"]).max()) > 0
 
@@ -128,8 +158,15 @@ def test_a_batch_of_nothing_but_padding_has_loss_zero() -> None:
 
 
 def test_the_target_is_read_once_and_not_taught() -> None:
-    batch = Packed(*map(jnp.asarray, BATCH))
     gradient = jax.jit(
-        jax.grad(lambda m: loss(PARAMS, m, batch, ANCHOR, CONFIG, TARGET, OBJECTIVE)[0], allow_int=True)
+        jax.grad(lambda m: loss(PARAMS, m, rows_of(), ANCHOR, CONFIG, TARGET, OBJECTIVE)[0], allow_int=True)
     )(MODELS)
     assert all(float(jnp.abs(table).max()) == 0 for table in gradient.target.body)
+
+
+def test_temperatures_count_only_where_they_are_matched() -> None:
+    assert found(temperature=(0.6, 0.0)) == found(temperature=(0.9, 0.0))
+    assert found(MATCHED, temperature=(0.6, 0.0)) != found(MATCHED, temperature=(0.9, 0.0))
+    colder = dataclasses.replace(MATCHED, greedy_temperature=0.3)
+    assert found(MATCHED, temperature=(0.6, 0.6)) == found(colder, temperature=(0.6, 0.6))
+    assert found(MATCHED, temperature=(0.0, 0.0)) != found(colder, temperature=(0.0, 0.0))

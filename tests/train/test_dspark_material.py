@@ -12,7 +12,10 @@ from tests.train import dspark_run, tiny_run
 from tests.train.dspark_run import different_replies, settings
 from tfjax.models.blocks.qk_norm import QKNorm
 from tfjax.options import ConfigError
+from tfjax.train.dense_target import read_target
+from tfjax.train.dspark_files import save, to_hf
 from tfjax.train.dspark_material import Material, Written, gather, is_held_out, rows_of, tapped_layers
+from tfjax.train.dspark_model import random_params
 from tfjax.train.shards import UnusableReplies
 from tfjax.train.small_data import Document
 
@@ -43,6 +46,22 @@ def test_what_is_held_out_is_measured_and_not_learned(base: Path) -> None:
     assert not marks & learned
     measured = [rows.packed.token for rows in material.measured.values()]
     assert {tuple(row[:2]) for tokens in measured for row in tokens.tolist()} == marks
+
+
+def test_what_is_learned_keeps_the_temperature_that_drew_it(base: Path) -> None:
+    material = gathered(base)
+    kept = [reply for reply in different_replies() if not is_held_out(reply.prompt)]
+    drawn = {(*reply.prompt, *reply.reply): reply.temperature for reply in kept}
+    found = {}
+    packed, temperatures = material.rows
+    for tokens, segments, temperature in zip(packed.token, packed.segment, temperatures, strict=True):
+        for number in range(1, segments.max() + 1):
+            found[tuple(tokens[segments == number].tolist())] = float(temperature)
+    assert found == drawn
+    assert material.counts["temperatures"] == {
+        f"{temperature:g}": sum(len(reply.reply) for reply in kept if reply.temperature == temperature)
+        for temperature in (0.0, 1.0)
+    }
 
 
 def test_greedy_and_drawn_replies_are_measured_apart(base: Path) -> None:
@@ -131,3 +150,19 @@ def test_replies_that_are_all_held_out_are_refused(base: Path) -> None:
     tiny_run.write_replies(base / "held", base / "target", held)
     with pytest.raises(ValueError, match="are held out; write more"):
         gathered(base, "--replies", str(base / "held"))
+
+
+def test_a_drafter_to_start_from_decides_what_can_be_drafted(base: Path) -> None:
+    flags = ("--mask-token", "7")
+    material = gathered(base, *flags)
+    ids = np.arange(100, 140, dtype=np.int32)
+    target = read_target(material.checkpoint)
+    params = random_params(material.config, target, 9)
+    save(base / "start", params, material.config, ids, 16, to_hf(material.config, material.target))
+    found = gathered(base, *flags, "--start-from", str(base / "start"))
+    assert material.start is None
+    assert found.start is not None
+    assert found.draft_ids.tolist() == ids.tolist()
+    assert material.draft_ids.tolist() != ids.tolist()
+    with pytest.raises(ValueError, match=r"--start-from: .*give --mask-token 7"):
+        gathered(base, "--mask-token", "8", "--start-from", str(base / "start"))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.models.dspark_oracle import Shape
 from tests.train import dspark_tiny
 from tests.train.dspark_tiny import REDUCED
 from tfjax.models.dspark_tensors import sources
 from tfjax.train.dense_target import DenseTarget
-from tfjax.train.dspark_model import models_of, parameters, published, random_params, shapes
+from tfjax.train.dspark_model import from_published, models_of, parameters, published, random_params, shapes
 
 SHAPES = {
     "vanilla": Shape(ids=REDUCED, w1_rows=len(REDUCED)),
@@ -80,3 +83,16 @@ def test_shapes_follow_the_config() -> None:
     assert "q_norm" not in found["layers"]
     assert found["layers"]["k"] == (3, 16, 32)
     assert found["markov"]["joint"] == (48, 64)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_what_is_published_is_read_back(shape: Shape) -> None:
+    config = dspark_tiny.config_of(shape)
+    params = dspark_tiny.random_params(config)
+    tensors = dict(published(params))
+
+    def read(name: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        assert tensors[name].shape == shape
+        return tensors[name]
+
+    jax.tree.map(np.testing.assert_array_equal, from_published(read, config), params)

@@ -22,7 +22,7 @@ ROUNDS = Rounds(np.array([3, 0, 1], np.int32), np.array([3, 3, 2], np.int32), np
 
 def a_run(tmp_path: Path, *flags: str, taken: int = 24, rounds: dict[str, Rounds] | None = None) -> Run:
     settings = dspark_run.settings(tmp_path, *flags).for_device("cpu")
-    names = ("loss", "cross", "distance", "divergence", "confidence", "agreement", "kept")
+    names = ("loss", "cross", "distance", "divergence", "coupling", "confidence", "agreement", "kept")
     curve = [{"step": step, **dict.fromkeys(names, 1 / step)} for step in (12.0, 24.0)]
     outcome = Outcome(first_state(dspark_tiny.random_params(CONFIG)), taken, 0, curve)
     found = {"replies, greedy": ROUNDS} if rounds is None else rounds

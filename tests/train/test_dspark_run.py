@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -112,3 +113,21 @@ def test_what_is_measured_is_what_is_served(base: Path, monkeypatch: pytest.Monk
 def test_checkpoints_lie_between_dispatches(base: Path) -> None:
     with pytest.raises(ValueError, match="--save-every 5 is no multiple of --steps-per-call 2"):
         run(settings(base, "--save-every", "5"), [])
+
+
+def test_a_run_goes_on_from_what_another_one_wrote(base: Path) -> None:
+    objective = ("--coupling", "1", "--compare-at", "reply", "--confidence-target", "kept")
+    run(settings(base, output="first"), [])
+    flags = ("--start-from", str(base / "first" / "model.safetensors"), *objective, "--learning-rate", "0.001")
+    run(settings(base, *flags, output="second"), [])
+    first, second = (json.loads((base / name / "training.json").read_text()) for name in ("first", "second"))
+    sha256 = hashlib.sha256((base / "first" / "model.safetensors").read_bytes()).hexdigest()
+    assert first["started_from"] is None
+    assert second["started_from"] == {"sha256": sha256, "steps": 24}
+    assert second["loss_curve"][0]["cross"] < 0.9 * first["loss_curve"][0]["cross"]
+    (base / "other").mkdir()
+    for name in ("config.json", "training.json"):
+        (base / "other" / name).write_bytes((base / "second" / name).read_bytes())
+    (base / "other" / "model.safetensors").write_bytes((base / "second" / "model.safetensors").read_bytes())
+    with pytest.raises(ValueError, match=f"holds a run with started_from '{sha256}'"):
+        run(settings(base, *flags, "--start-from", str(base / "other"), output="second"), [])

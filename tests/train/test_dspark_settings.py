@@ -40,6 +40,8 @@ def test_taps_that_are_neither(text: str) -> None:
         (("--bits", "4"), "--bits: '4' is none of 16, 8"),
         (("--qk-norm-order", "both"), "--qk-norm-order: 'both' is none of before_rope, after_rope, none"),
         (("--cross", "0", "--distance", "0"), "drafts learn nothing"),
+        (("--compare-at", "two"), "--compare-at: 'two' is none of reply, one"),
+        (("--greedy-temperature", "0"), "--greedy-temperature: '0' is not within"),
         (("--length", "32", "--anchors", "33"), "--anchors: 33 are more than the 32 tokens"),
         (("--steps", "5", "--minutes", "1"), "--steps and --minutes"),
         (("--replies", "out"), "OUT: 'out' is where the replies are"),
@@ -58,7 +60,15 @@ def test_the_device_chooses_what_was_not_asked() -> None:
 
 def test_the_identity_is_what_decides_the_numbers() -> None:
     plain = settings().identity()
-    for flags in (("--bits", "8"), ("--limit-s", "3"), ("--save-every", "8"), ("--held-out", "x"), ("--max-mib", "1")):
+    assert settings("--cross", "0", "--distance", "0", "--coupling", "1").coupling == 1
+    for flags in (
+        ("--start-from", "x"),
+        ("--bits", "8"),
+        ("--limit-s", "3"),
+        ("--save-every", "8"),
+        ("--held-out", "x"),
+        ("--max-mib", "1"),
+    ):
         assert settings(*flags).identity() == plain, flags
     assert settings("--seed", "3").identity() != plain
     assert settings("--minutes", "3").identity() != settings("--minutes", "4").identity()

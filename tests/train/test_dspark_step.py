@@ -12,7 +12,8 @@ import pytest
 from tests.models.dspark_oracle import Shape
 from tests.train import dspark_tiny
 from tests.train.dspark_tiny import BATCH, REDUCED
-from tfjax.train.dspark_loss import Objective
+from tfjax.train.dspark_blocks import Rows
+from tfjax.train.dspark_loss import Objective, SureOf
 from tfjax.train.dspark_step import (
     Given,
     Knobs,
@@ -29,13 +30,13 @@ from tfjax.train.small_data import Packed
 
 CONFIG = dspark_tiny.config_of(Shape(ids=REDUCED, w1_rows=len(REDUCED), layers=1, block=4))
 TARGET, MODELS = dspark_tiny.table_target(CONFIG, REDUCED)
-DATA = Packed(*map(jnp.asarray, BATCH))
+DATA = Rows(Packed(*map(jnp.asarray, BATCH)), jnp.array([0.8, 0.0]))
 ROWS = jnp.zeros((20, 2), int) + jnp.arange(2)
 
 
 @pytest.fixture(scope="module")
 def step() -> Step:
-    return make_step(CONFIG, TARGET, Objective(0.0, 0.0, 1.0, 1.0, 4.0, False), 6)
+    return make_step(CONFIG, TARGET, Objective(0.0, 0.0, 1.0, 1.0, 4.0, SureOf.OVERLAP), 6)
 
 
 def fresh() -> TrainState:
@@ -88,3 +89,14 @@ def test_a_huge_gradient_is_clipped() -> None:
     adam, params = optimizer(), {"w": jnp.zeros(4)}
     ordinary, huge = (adam.update({"w": jnp.full(4, size)}, adam.init(params))[1] for size in (0.5, 1e6))
     assert ordinary[1].mu["w"].tolist() == pytest.approx(huge[1].mu["w"].tolist())
+
+
+def test_a_rows_temperature_goes_with_the_row() -> None:
+    matched = make_step(CONFIG, TARGET, Objective(0.0, 0.0, 1.0, 0.0, 4.0, SureOf.KEPT, matched=True), 6)
+    warm = DATA._replace(temperature=jnp.array([0.8, 0.6]))
+    given = Given(MODELS, knobs(0.0, 1.0, 40, 1))
+    firsts, seconds = jnp.zeros((1, 2), int), jnp.ones((1, 2), int)
+    cold, other = (float(matched(fresh(), given, data, firsts)[1].loss[0]) for data in (DATA, warm))
+    assert cold == other
+    cold, other = (float(matched(fresh(), given, data, seconds)[1].loss[0]) for data in (DATA, warm))
+    assert cold != other

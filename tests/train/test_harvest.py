@@ -104,3 +104,11 @@ def test_versions_are_named() -> None:
     assert any(passage.title == "the Python package packaging" for passage in corpus.passages)
     for function in corpus.functions:
         assert FUNCTION_CHARS[0] <= len(function.source) <= FUNCTION_CHARS[1]
+
+
+def test_nothing_is_read_of_a_module_that_is_skipped(package: Path) -> None:
+    (package / "other.py").write_text(MODULE.format(PARAGRAPH.upper()).replace("plain", "other"), encoding="utf-8")
+    found = harvest(NOTHING, packages=(), skips=lambda module: module == "module")
+    assert {one.module for one in found.functions} == {"other"}
+    assert PARAGRAPH.strip() not in {passage.text for passage in found.passages}
+    assert {one.module for one in taken().functions} == {"module", "other"}

@@ -6,8 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from tfjax.train.corpus import is_held_out
 from tfjax.train.harvest import Function
-from tfjax.train.held_out import HeldOut, Problem, digests_of, load_held_out, read_problems, sentences
+from tfjax.train.held_out import (
+    DIGESTS,
+    HeldOut,
+    Problem,
+    digests_of,
+    held_out_modules,
+    load_held_out,
+    read_problems,
+    sentences,
+)
 
 PROBLEM = Problem(
     "has_pairs",
@@ -78,3 +88,23 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
 
 def test_nothing_held_out_covers_nothing() -> None:
     assert not HeldOut(frozenset(), frozenset()).covers(function("has_pairs", PROBLEM.prompt))
+
+
+def test_a_target_that_was_trained_here_holds_out_modules(tmp_path: Path) -> None:
+    assert held_out_modules(tmp_path) is None
+    for record, known in (
+        ('{"corpus": {"documents": {"held_out": {"files": 76}}}}', True),
+        ('{"corpus": {"documents": {"held_out": {"files": 0}}}}', False),
+        ('{"data": {}}', False),
+        ("[]", False),
+    ):
+        (tmp_path / "training.json").write_text(record)
+        assert (held_out_modules(tmp_path) is is_held_out) == known
+
+
+def test_the_code_model_holds_out_modules() -> None:
+    skips = held_out_modules(DIGESTS.parent / "lfm2-moe-code")
+    assert skips is not None
+    names = [f"package.module{number}" for number in range(2000)]
+    assert 20 < sum(map(skips, names)) < 60
+    assert held_out_modules(DIGESTS.parent / "smollm2-135m-small") is None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tfjax.kernels.noise import gumbel
 from tfjax.models.dspark_config import DSparkConfig
 from tfjax.train.dense_target import TargetShape
-from tfjax.train.dspark_blocks import can_anchor, lay_out, take_states
+from tfjax.train.dspark_blocks import Rows, can_anchor, lay_out, take_states
 from tfjax.train.dspark_dense import (
     Params,
     block_states,
@@ -28,13 +28,6 @@ from tfjax.train.dspark_loss import Models, draft_logits, run_target
 from tfjax.train.small_data import PAD, Packed
 
 ANCHORS_AT_ONCE = 32
-
-
-class Rows(NamedTuple):
-    """Replies to measure on, packed, those of one row drawn at one temperature (0: greedy). Shape: float32 [rows]."""
-
-    packed: Packed
-    temperature: NDArray[np.float32]
 
 
 class Landed(NamedTuple):

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from tfjax.train.small_data import REPLY, Packed
+
+
+class Rows(NamedTuple):
+    """Packed replies, those of one row drawn at one temperature (0: greedy). Shape: temperature float32 [rows]."""
+
+    packed: Packed
+    temperature: Any
+
+    @property
+    def token(self) -> Any:
+        return self.packed.token
 
 
 class Blocks(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +11,8 @@ import jax.numpy as jnp
 
 from tfjax.models.dspark_config import DSparkConfig
 from tfjax.train.dense_target import TargetShape, TargetWeights
-from tfjax.train.dspark_blocks import Blocks, lay_out, take_states
+from tfjax.train.dspark_blocks import Blocks, Rows, lay_out, take_states
+from tfjax.train.dspark_coupling import log_kept
 from tfjax.train.dspark_dense import (
     Params,
     block_states,
@@ -26,6 +28,18 @@ MOST_LOGITS = 1 << 28
 """Logits that are held at once; more rows than these take turns."""
 
 
+class SureOf(enum.Enum):
+    """What a confidence means.
+
+    OVERLAP: share of the distributions that overlap. GREEDY: whether both sides' likeliest tokens are one.
+    KEPT: the chance that the draft is kept, drawn as the reply was: with shared noise, or greedy.
+    """
+
+    OVERLAP = "overlap"
+    GREEDY = "greedy"
+    KEPT = "kept"
+
+
 @dataclass(frozen=True, slots=True)
 class Objective:
     """Weights of the parts of the loss.
@@ -37,8 +51,10 @@ class Objective:
         divergence: of the drafter's Kullback-Leibler divergence from the target.
         confidence: of the confidence head's cross entropy.
         decay: drafts at which a place's weight has fallen to 1/e.
-        greedy_confidence: the confidence head learns whether both sides' likeliest tokens agree; else the overlap of
-            the distributions.
+        sure_of: what the confidence head learns.
+        coupling: weight of the chance that both sides do not draw one token, sharing their noise.
+        matched: distributions of a drawn reply are compared at its temperature; else at 1.
+        greedy_temperature: at which those of a greedy reply are.
     """
 
     cross: float
@@ -46,7 +62,14 @@ class Objective:
     divergence: float
     confidence: float
     decay: float
-    greedy_confidence: bool
+    sure_of: SureOf
+    coupling: float = 0.0
+    matched: bool = False
+    greedy_temperature: float = 1.0
+
+    def compared_at(self, temperature: jax.Array) -> jax.Array:
+        """What logits are divided by. Shapes: float32 [B] (0: greedy) -> float32 [B]."""
+        return jnp.where(temperature > 0, temperature if self.matched else 1.0, self.greedy_temperature)
 
 
 class Models(NamedTuple):
@@ -71,13 +94,14 @@ class Terms(NamedTuple):
     """Per draft. Shapes: [B, N, K].
 
     Attributes:
-        cross, distance, divergence, confidence: parts of the loss before their weights.
+        cross, distance, divergence, coupling, confidence: parts of the loss before their weights.
         agrees: bool, the drafter's likeliest token is the target's.
     """
 
     cross: jax.Array
     distance: jax.Array
     divergence: jax.Array
+    coupling: jax.Array
     confidence: jax.Array
     agrees: jax.Array
 
@@ -94,6 +118,7 @@ class Metrics(NamedTuple):
     cross: jax.Array
     distance: jax.Array
     divergence: jax.Array
+    coupling: jax.Array
     confidence: jax.Array
     agreement: jax.Array
     kept: jax.Array
@@ -103,7 +128,7 @@ class Judged(NamedTuple):
     """What the target's whole vocabulary says of drafts. Shapes: [..., N, K].
 
     Attributes:
-        total: logarithm of the summed exponentials of its logits.
+        total: logarithm of the summed exponentials of its logits, divided by the temperature.
         likeliest: its likeliest token.
     """
 
@@ -129,31 +154,34 @@ def run_target(target: TargetShape, weights: TargetWeights, batch: Packed, taps:
 def loss(
     params: Params,
     models: Models,
-    batch: Packed,
+    rows: Rows,
     anchor: jax.Array,
     config: DSparkConfig,
     target: TargetShape,
     objective: Objective,
 ) -> tuple[jax.Array, Metrics]:
     """Mean over the drafts of all blocks, later places weighing less. Shape: anchor int32 [B, N]."""
+    batch = rows.packed
     read = run_target(target, models.target, batch, config.taps)
     blocks = lay_out(batch, anchor, config.block, config.mask_token)
     low = lowered(params, read.features.dtype)
     h = block_states(low, models.target.embedding, read.features, batch.position, blocks, config)
-    terms = block_terms(low, models, h, take_states(read.states, blocks), blocks, config, objective)
+    states = take_states(read.states, blocks)
+    terms = block_terms(low, models, h, states, blocks, rows.temperature, config, objective)
     weight = blocks.live * jnp.exp(-jnp.arange(config.block) / objective.decay)
-    cross, distance, divergence, confidence = (_mean(part, weight) for part in terms[:4])
+    cross, distance, divergence, coupling, confidence = (_mean(part, weight) for part in terms[:5])
     value = (
         objective.cross * cross
         + objective.distance * distance
         + objective.divergence * divergence
+        + objective.coupling * coupling
         + objective.confidence * confidence
     )
     first = blocks.live[..., 0]
     agrees = terms.agrees & blocks.live
     kept = jnp.sum(jnp.cumprod(agrees, -1), -1)
-    metrics = Metrics(value, cross, distance, divergence, confidence, _mean(agrees[..., 0], first), _mean(kept, first))
-    return value, metrics
+    parts = (cross, distance, divergence, coupling, confidence)
+    return value, Metrics(value, *parts, _mean(agrees[..., 0], first), _mean(kept, first))
 
 
 def block_terms(
@@ -162,33 +190,36 @@ def block_terms(
     h: jax.Array,
     states: jax.Array,
     blocks: Blocks,
+    temperature: jax.Array,
     config: DSparkConfig,
     objective: Objective,
 ) -> Terms:
     """The parts of the loss, a few rows at a time so that logits never fill the memory.
 
-    Shapes: h, states [B, N, K, D].
+    Shapes: h, states [B, N, K, D], temperature float32 [B].
     """
+    divisor = objective.compared_at(temperature)
     e = embed_previous(low["markov"], models.previous_of, blocks.previous)
     features = markov_features(low["markov"], config.markov, e, h)
 
-    def judged(state: jax.Array) -> Judged:
-        wide = _wide_product(state, models.target.head)
+    def judged(row: tuple[jax.Array, jax.Array]) -> Judged:
+        state, divisor = row
+        wide = _wide_product(state, models.target.head) / divisor
         return Judged(jax.nn.logsumexp(wide, -1), jnp.argmax(wide, -1))
 
     @jax.checkpoint
     def of_row(row: tuple[jax.Array, ...]) -> Terms:
-        h, e, features, state, label, *sure = row
-        logits = draft_logits(low, models, h, features)
+        h, e, features, state, label, greedy, divisor, *sure = row
+        logits = draft_logits(low, models, h, features) / divisor
         raw = raw_confidence(low["confidence"], h, e)
-        log_p = _wide_product(state, models.head_rows) - sure[0][..., None]
-        return _terms(logits, raw, log_p, Judged(*sure), label, models, objective)
+        log_p = _wide_product(state, models.head_rows) / divisor - sure[0][..., None]
+        return _terms(logits, raw, log_p, Judged(*sure), label, greedy, models, objective)
 
     def rows_at_once(vocab: int) -> int:
         return min(len(h), max(1, MOST_LOGITS // (blocks.label[0].size * vocab)))
 
-    sure: Judged = jax.lax.map(judged, states, batch_size=rows_at_once(len(models.target.head)))
-    inputs = (h, e, features, states, blocks.label, *jax.lax.stop_gradient(sure))
+    sure: Judged = jax.lax.map(judged, (states, divisor), batch_size=rows_at_once(len(models.target.head)))
+    inputs = (h, e, features, states, blocks.label, temperature == 0, divisor, *jax.lax.stop_gradient(sure))
     found: Terms = jax.lax.map(of_row, inputs, batch_size=rows_at_once(len(models.ids)))
     return found
 
@@ -209,10 +240,14 @@ def _terms(
     log_p: jax.Array,
     sure: Judged,
     label: jax.Array,
+    greedy: jax.Array,
     models: Models,
     objective: Objective,
 ) -> Terms:
-    """Shapes: logits [N, K, C], raw [N, K], log_p [N, K, C] (the target's), label int32 [N, K]."""
+    """Logits and log_p (the target's) are at the temperature of comparison.
+
+    Shapes: logits [N, K, C], raw [N, K], log_p [N, K, C], label int32 [N, K], greedy bool [].
+    """
     log_q = jax.nn.log_softmax(logits)
     q, p = jnp.exp(log_q), jnp.exp(log_p)
     # What the target gives to tokens that cannot be drafted is at a distance, too.
@@ -221,10 +256,17 @@ def _terms(
     row = models.draft_of[label]
     cross = -jnp.take_along_axis(log_q, jnp.maximum(row, 0)[..., None], -1)[..., 0] * (row >= 0)
     agrees = models.ids[jnp.argmax(logits, -1)] == sure.likeliest
-    lands = agrees.astype(jnp.float32) if objective.greedy_confidence else 1 - distance / 2
+    kept = jnp.exp(log_kept(log_p, log_q))
+    match objective.sure_of:
+        case SureOf.OVERLAP:
+            lands = 1 - distance / 2
+        case SureOf.GREEDY:
+            lands = agrees.astype(jnp.float32)
+        case SureOf.KEPT:
+            lands = jnp.where(greedy, agrees, kept)
     lands = jax.lax.stop_gradient(jnp.clip(lands, 0, 1))
     confidence = jax.nn.softplus(raw) - lands * raw
-    return Terms(cross, distance, divergence, confidence, agrees)
+    return Terms(cross, distance, divergence, 1 - kept, confidence, agrees)
 
 
 def _mean(value: jax.Array, weight: jax.Array) -> jax.Array:

@@ -25,9 +25,10 @@ from tfjax.options import ConfigError
 from tfjax.text.loading import load_tokenizer
 from tfjax.text.tokenizer import Tokenizer
 from tfjax.train.dense_target import TargetShape, target_shape
-from tfjax.train.dspark_acceptance import Rows
+from tfjax.train.dspark_blocks import Rows
 from tfjax.train.dspark_files import MIB, part_bytes
 from tfjax.train.dspark_settings import Settings
+from tfjax.train.dspark_start import Start, read_start
 from tfjax.train.shards import HUMAN_EVAL, answers_problems, check_learnable, read_recipe, read_replies
 from tfjax.train.small_data import (
     HELD_OUT_ONE_IN,
@@ -57,8 +58,9 @@ class Material:
         target: what is known of the target beside its weights.
         config: the drafter's shapes.
         draft_ids: tokens that can be drafted, in rising order.
-        rows: replies to learn from, packed.
+        rows: replies to learn from.
         measured: name -> replies to measure on; greedy and drawn ones apart.
+        start: what training goes on from, None for random parameters.
         counts: how many replies and tokens are learned, and under `recipes` what they were made from.
     """
 
@@ -66,8 +68,9 @@ class Material:
     target: TargetShape
     config: DSparkConfig
     draft_ids: Ints
-    rows: Packed
+    rows: Rows
     measured: dict[str, Rows]
+    start: Start | None
     counts: dict[str, Any]
 
 
@@ -90,14 +93,16 @@ def gather(settings: Settings, progress: Callable[[str, float], None]) -> Materi
         check_recipe(directory, recipe, model=model_id(path), vocabulary=vocabulary)
     progress("reading replies", 0.0)
     written = [reply for directory in settings.replies for reply in read_written(directory)]
-    learned = [reply.document for reply in written if not reply.document.held_out]
+    kept = [reply for reply in written if not reply.document.held_out]
+    learned = [reply.document for reply in kept]
     if not learned:
         where = ", ".join(map(str, settings.replies))
         raise ValueError(f"all {len(written)} replies of {where} are held out; write more of them")
     mask_token = mask_of(settings, tokenizer, target, learned)
     config = dspark_config(settings, target, mask_token, vocabulary)
     check_size(config, int(settings.bits), settings.max_mib)
-    draft_ids = draft_vocabulary(learned, target.vocab, config.draft_vocab)
+    start = None if settings.start_from is None else read_start(settings.start_from, config)
+    draft_ids = draft_vocabulary(learned, target.vocab, config.draft_vocab) if start is None else start.draft_ids
     measured = {"held-out replies": [reply for reply in written if reply.document.held_out]}
     measured |= {_name(directory, recipes[directory]): read_written(directory) for directory in settings.held_out}
     counts = {
@@ -105,6 +110,7 @@ def gather(settings: Settings, progress: Callable[[str, float], None]) -> Materi
         "replies": len(learned),
         "reply_tokens": sum(len(document.reply) for document in learned),
         "prompt_tokens": sum(document.reply_start for document in learned),
+        "temperatures": tokens_by_temperature(kept),
         "draft_vocab_coverage": round(coverage(learned, draft_ids), 5),
     }
     return Material(
@@ -112,7 +118,8 @@ def gather(settings: Settings, progress: Callable[[str, float], None]) -> Materi
         target=target,
         config=config,
         draft_ids=draft_ids,
-        rows=pack(learned, settings.length),
+        rows=rows_of(kept, settings.length),
+        start=start,
         measured=dict(_rows_by_name(measured, settings.length)),
         counts=counts,
     )
@@ -156,6 +163,14 @@ def rows_of(replies: Sequence[Written], length: int) -> Rows:
     packed = {temperature: pack(groups[temperature], length) for temperature in sorted(groups)}
     drawn: NDArray[np.float32] = np.concatenate([np.full(len(rows.token), t, np.float32) for t, rows in packed.items()])
     return Rows(Packed(*(np.concatenate(parts) for parts in zip(*packed.values(), strict=True))), drawn)
+
+
+def tokens_by_temperature(replies: Sequence[Written]) -> dict[str, int]:
+    """Reply tokens by the temperature that drew them."""
+    found: Counter[float] = Counter()
+    for reply in replies:
+        found[reply.temperature] += len(reply.document.reply)
+    return {f"{temperature:g}": found[temperature] for temperature in sorted(found)}
 
 
 def dspark_config(settings: Settings, target: TargetShape, mask_token: int, vocabulary: str) -> DSparkConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -121,6 +121,22 @@ def published(params: Params) -> Iterator[tuple[str, NDArray[Any]]]:
     for group, names in (("markov", MARKOV), ("confidence", CONFIDENCE)):
         for name, value in params[group].items():
             yield names[name], np.asarray(value)
+
+
+def from_published(read: Callable[[str, tuple[int, ...]], NDArray[Any]], config: DSparkConfig) -> Params:
+    """The other way round. `read` gives a tensor by its name and the shape that it has to have."""
+    wanted = shapes(config)
+
+    def stacked(name: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        part = HEAD_NORMS.get(name) or LAYER_TENSORS[name]
+        return np.stack([read(f"layers.{index}.{part}.weight", shape[1:]) for index in range(shape[0])])
+
+    return {
+        **{name: read(full, wanted[name]) for name, full in PLAIN.items()},
+        "layers": {name: stacked(name, shape) for name, shape in wanted["layers"].items()},
+        "markov": {name: read(MARKOV[name], shape) for name, shape in wanted["markov"].items()},
+        "confidence": {name: read(CONFIDENCE[name], shape) for name, shape in wanted["confidence"].items()},
+    }
 
 
 def parameters(config: DSparkConfig) -> int:

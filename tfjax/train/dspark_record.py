@@ -67,6 +67,7 @@ def record(run: Run, material: Material) -> dict[str, Any]:
     return {
         "command": f"{NAME} {shlex.join(run.words)}",
         "settings": run.settings.identity(),
+        "started_from": None if material.start is None else material.start.as_json(),
         "data": {**material.counts, "rows": rows, "row_tokens": length},
         "drafter": {
             **to_hf(run.config, material.target),
@@ -97,7 +98,7 @@ def record(run: Run, material: Material) -> dict[str, Any]:
 def plots(run: Run) -> dict[str, str]:
     """File name -> SVG; acceptance and calibration only where something was measured."""
     curve = run.outcome.curve
-    names = ("loss", "cross", "distance", "divergence", "confidence")
+    names = ("loss", "cross", "distance", "divergence", "coupling", "confidence")
     losses = {name: _points(curve, name) for name in names if name == "loss" or getattr(run.settings, name)}
     found = {LOSS: line_plot(losses, title="Training of the DSpark drafter", x="steps", y="loss and its parts")}
     chances = {

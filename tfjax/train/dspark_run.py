@@ -18,15 +18,16 @@ from tfjax.terminal import progress_on_stderr
 from tfjax.train.dense_target import DenseTarget, read_target
 from tfjax.train.dspark_acceptance import Rounds, land, walk
 from tfjax.train.dspark_calibration import fit_temperatures
+from tfjax.train.dspark_dense import Params
 from tfjax.train.dspark_files import save, served, to_hf
-from tfjax.train.dspark_loss import Models, Objective
+from tfjax.train.dspark_loss import Models, Objective, SureOf
 from tfjax.train.dspark_material import Material, gather
 from tfjax.train.dspark_model import models_of, random_params
 from tfjax.train.dspark_record import Run, summary, write_record
 from tfjax.train.dspark_settings import Settings
 from tfjax.train.dspark_step import Given, Step, TrainState, first_state, knobs, make_step
 from tfjax.train.small_checkpoints import Checkpoints
-from tfjax.train.small_data import Packed, rows_of_steps
+from tfjax.train.small_data import rows_of_steps
 from tfjax.train.small_loop import Keeper, Outcome, Pace, train
 from tfjax.train.small_material import fingerprint
 from tfjax.train.small_progress import training_progress
@@ -48,8 +49,7 @@ def run(asked: Settings, words: Sequence[str]) -> str:
     started_s = time.monotonic()
     with progress_on_stderr() as progress:
         material = gather(settings, progress)
-        identity = {**settings.identity(), "rows": fingerprint(material.rows)}
-        keeper = Checkpoints(settings.output / CHECKPOINTS, identity)
+        keeper = Checkpoints(settings.output / CHECKPOINTS, _identity(settings, material))
         progress("putting the target on the device", 0.0)
         target = read_target(material.checkpoint)
     models = models_of(material.config, target, material.draft_ids)
@@ -71,6 +71,13 @@ def run(asked: Settings, words: Sequence[str]) -> str:
     return summary(finished)
 
 
+def _identity(settings: Settings, material: Material) -> dict[str, Any]:
+    """What a run has to have in common with the checkpoints that it goes on from."""
+    start = None if material.start is None else material.start.sha256
+    rows = fingerprint((*material.rows.packed, material.rows.temperature))
+    return {**settings.identity(), "rows": rows, "started_from": start}
+
+
 def check_strides(settings: Settings) -> None:
     """Raises ValueError where checkpoints would fall inside a dispatch."""
     if settings.save_every % settings.steps_per_call:
@@ -87,7 +94,10 @@ def objective_of(settings: Settings) -> Objective:
         divergence=settings.divergence,
         confidence=settings.confidence,
         decay=settings.decay,
-        greedy_confidence=settings.confidence_target == "greedy",
+        sure_of=SureOf(settings.confidence_target),
+        coupling=settings.coupling,
+        matched=settings.compare_at == "reply",
+        greedy_temperature=settings.greedy_temperature,
     )
 
 
@@ -100,11 +110,18 @@ def fit(
     pace: Pace,
     keeper: Keeper,
 ) -> Outcome[TrainState]:
-    """Train from the last checkpoint, or from random parameters."""
-    state = first_state(random_params(material.config, target, settings.seed))
+    """Train from the last checkpoint, else from the drafter that was given, else from random parameters."""
+    state = first_state(_first_params(settings, material, target))
     given = Given(models, knobs(settings.learning_rate, settings.norm_rate, pace.steps, settings.seed))
     with training_progress(pace.steps, _in_words) as report:
         return train(step, state, given, material.rows, pace, keeper, report)
+
+
+def _first_params(settings: Settings, material: Material, target: DenseTarget) -> Params:
+    if material.start is None:
+        return random_params(material.config, target, settings.seed)
+    params: Params = jax.tree.map(jnp.array, material.start.params)  # a copy, for steps take their state's memory
+    return params
 
 
 def measure(
@@ -145,7 +162,7 @@ def steps_in(
     """Steps that take the minutes, as the second dispatch of a run that is thrown away tells."""
     state = first_state(random_params(material.config, target, settings.seed))
     given = Given(models, knobs(settings.learning_rate, settings.norm_rate, 1 << 20, settings.seed))
-    data = Packed(*map(jnp.asarray, material.rows))
+    data = jax.tree.map(jnp.asarray, material.rows)
     count = settings.steps_per_call
     rows = jnp.asarray(rows_of_steps(settings.seed, len(data.token), settings.batch, 0, count))
     taken_s = 0.0

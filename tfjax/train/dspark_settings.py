@@ -66,9 +66,17 @@ FLAGS: Mapping[str, Flag] = {
     "cross": Flag(Number(0, 100), LEARNING, 0.1, "weight of the reply's token"),
     "distance": Flag(Number(0, 100), LEARNING, 0.9, "weight of the distance from the target's distribution"),
     "divergence": Flag(Number(0, 100), LEARNING, 0.0, "weight of the divergence from the target's distribution"),
+    "coupling": Flag(Number(0, 100), LEARNING, 0.0, "weight of the chance that drafts drawn as served are not kept"),
+    "compare_at": Flag(
+        _choice("reply", "one"), LEARNING, "one", "temperature of the distributions: each drawn reply's own, or 1"
+    ),
+    "greedy_temperature": Flag(Number(0.01, 100), LEARNING, 1.0, "the same where the reply is greedy"),
     "confidence": Flag(Number(0, 100), LEARNING, 1.0, "weight of the confidence head"),
     "confidence_target": Flag(
-        _choice("overlap", "greedy"), LEARNING, "overlap", "what it learns: overlap of distributions, or equal picks"
+        _choice("overlap", "greedy", "kept"),
+        LEARNING,
+        "overlap",
+        "what it learns: overlap of distributions, equal picks, or the chance to be kept",
     ),
     "decay": Flag(Number(0.1, 1000), LEARNING, 4.0, "drafts after which a place weighs 1/e"),
     "learning_rate": Flag(Number(1e-8, 1), LEARNING, 1e-3, "highest rate"),
@@ -93,6 +101,7 @@ class Settings:
     replies: tuple[Path, ...]
     held_out: tuple[Path, ...]
     model: str | None
+    start_from: Path | None
     layers: int
     inner: int
     taps: int | tuple[int, ...]
@@ -108,6 +117,9 @@ class Settings:
     cross: float
     distance: float
     divergence: float
+    coupling: float
+    compare_at: str
+    greedy_temperature: float
     confidence: float
     confidence_target: str
     decay: float
@@ -133,9 +145,12 @@ class Settings:
         )
 
     def identity(self) -> dict[str, Any]:
-        """What decides the numbers of a run: all but where and how it writes, when it stops, and what is measured."""
+        """What decides the numbers of a run: all but where and how it writes, when it stops, and what is measured.
+
+        Of what is read, replies and a drafter to start from, the contents count and not the paths.
+        """
         values = dataclasses.asdict(self)
-        for name in ("replies", "output", "held_out", "max_mib", "bits", "limit_s", "save_every"):
+        for name in ("replies", "output", "held_out", "start_from", "max_mib", "bits", "limit_s", "save_every"):
             del values[name]
         if self.minutes is not None:
             del values["steps"]
@@ -170,6 +185,12 @@ def parser() -> CommandParser:
         help="replies only to measure on, as those to HumanEval",
     )
     result.add_argument("--model", metavar="MODEL", help="the target (default: SmolLM2-135M-Instruct)")
+    result.add_argument(
+        "--start-from",
+        metavar="FILE",
+        type=Path,
+        help="model.safetensors of a drafter of the same shapes to go on from (default: begin with random weights)",
+    )
     add_flags(result, FLAGS)
     result.add_argument("--version", action="version", version=f"tfjax {__version__}")
     return result
@@ -182,8 +203,10 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         ConfigError: one out of its limits, or two that do not go together.
     """
     values = flag_values(arguments, FLAGS)
-    if not values["cross"] + values["distance"] + values["divergence"]:
-        raise ConfigError("--cross, --distance and --divergence are all 0, so drafts learn nothing; raise one of them")
+    if not values["cross"] + values["distance"] + values["divergence"] + values["coupling"]:
+        raise ConfigError(
+            "--cross, --distance, --divergence and --coupling are all 0, so drafts learn nothing; raise one of them"
+        )
     if values["anchors"] > values["length"]:
         raise ConfigError(
             f"--anchors: {values['anchors']} are more than the {values['length']} tokens of a row; lower it"
@@ -197,5 +220,6 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         replies=tuple(arguments.replies),
         held_out=tuple(arguments.held_out),
         model=arguments.model,
+        start_from=arguments.start_from,
         **values,
     )

@@ -12,10 +12,9 @@ import optax
 
 from tfjax.models.dspark_config import DSparkConfig
 from tfjax.train.dense_target import TargetShape
-from tfjax.train.dspark_blocks import sample_anchors
+from tfjax.train.dspark_blocks import Rows, sample_anchors
 from tfjax.train.dspark_dense import Params
 from tfjax.train.dspark_loss import Metrics, Models, Objective, loss
-from tfjax.train.small_data import Packed
 
 WARMUP_SHARE = 0.04
 LAST_RATE_SHARE = 0.05
@@ -54,7 +53,7 @@ class TrainState(NamedTuple):
     step: jax.Array
 
 
-type Step = Callable[[TrainState, Given, Packed, jax.Array], tuple[TrainState, Metrics]]
+type Step = Callable[[TrainState, Given, Rows, jax.Array], tuple[TrainState, Metrics]]
 
 
 def knobs(rate: float, norm_rate: float, steps: int, seed: int) -> Knobs:
@@ -88,11 +87,11 @@ def make_step(config: DSparkConfig, target: TargetShape, objective: Objective, a
     adam = optimizer()
 
     @functools.partial(jax.jit, donate_argnums=0)
-    def steps(state: TrainState, given: Given, data: Packed, rows: jax.Array) -> tuple[TrainState, Metrics]:
+    def steps(state: TrainState, given: Given, data: Rows, rows: jax.Array) -> tuple[TrainState, Metrics]:
         def one(state: TrainState, rows: jax.Array) -> tuple[TrainState, Metrics]:
-            batch = Packed(*(part[rows] for part in data))
+            batch: Rows = jax.tree.map(lambda part: part[rows], data)
             key = jax.random.fold_in(jax.random.key(given.knobs.seed), state.step)
-            anchor = sample_anchors(key, batch, anchors)
+            anchor = sample_anchors(key, batch.packed, anchors)
             gradient, metrics = jax.grad(loss, has_aux=True)(
                 state.params, given.models, batch, anchor, config, target, objective
             )

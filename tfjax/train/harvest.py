@@ -10,7 +10,7 @@ import platform
 import sysconfig
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,8 +83,14 @@ class Corpus:
         return digest.hexdigest()
 
 
-def harvest(held_out: HeldOut, packages: Iterable[str] = PACKAGES) -> Corpus:
-    """Read Python's library and the packages that are installed, leaving out what is held out."""
+def harvest(
+    held_out: HeldOut, packages: Iterable[str] = PACKAGES, skips: Callable[[str], bool] | None = None
+) -> Corpus:
+    """Read Python's library and the packages that are installed, leaving out what is held out.
+
+    Args:
+        skips: tells modules, by dotted name, of which nothing is read.
+    """
     functions: dict[str, Function] = {}
     passages: dict[str, Passage] = {}
     versions = {"python": platform.python_version()}
@@ -96,6 +102,8 @@ def harvest(held_out: HeldOut, packages: Iterable[str] = PACKAGES) -> Corpus:
             roots.append((f"{name}.", Path(next(iter(spec.submodule_search_locations)))))
     for prefix, root in roots:
         for module, tree, lines in _modules(prefix, root):
+            if skips is not None and skips(module):
+                continue
             found = [function for function in _functions(module, tree, lines) if not held_out.covers(function)]
             functions |= {function.source: function for function in found}
             passages |= {passage.text: passage for passage in _module_passages(module, tree)}

@@ -1,4 +1,4 @@
-"""What no prompt may be made of: the problems of HumanEval, which measure what was learned."""
+"""What no prompt may be made of: the problems of HumanEval and a target's held-out files, which measure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tfjax.train.corpus import is_held_out
 
 if TYPE_CHECKING:
     from tfjax.train.harvest import Function
@@ -49,6 +51,16 @@ def load_held_out(path: Path = DIGESTS) -> HeldOut:
     """The digests that come with tfjax: whoever writes replies needs no copy of the problems."""
     found = json.loads(path.read_text(encoding="utf-8"))
     return HeldOut(frozenset(found["names"]), frozenset(found["sentences"]))
+
+
+def held_out_modules(model: Path) -> Callable[[str], bool] | None:
+    """Tells modules whose files a target of `tfjax train target` did not learn; None where the model is no such one."""
+    try:
+        record = json.loads((model / "training.json").read_text(encoding="utf-8"))
+        files = record["corpus"]["documents"]["held_out"]["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return is_held_out if files else None
 
 
 def digests_of(problems: Iterable[Problem]) -> HeldOut:

@@ -22,7 +22,7 @@ from tfjax.lanes.settings import Settings
 from tfjax.terminal import CommandError
 from tfjax.text.loading import load_tokenizer
 from tfjax.train.harvest import harvest
-from tfjax.train.held_out import load_held_out, read_problems
+from tfjax.train.held_out import held_out_modules, load_held_out, read_problems
 from tfjax.train.prompts import VERSION, ProblemPrompts, Prompts
 from tfjax.train.replies import Limits, PromptEncoder, PromptSource, Writer
 from tfjax.train.shards import HUMAN_EVAL, Recipe, open_directory
@@ -69,7 +69,7 @@ def write_replies(settings: ReplySettings, progress: Callable[[str, float], None
     if tokenizer.chat_template is None:
         raise CommandError(f"{path.name} has no chat template; replies to chats need one")
     progress("reading sources for prompts", 0.0)
-    prompts = _prompts(settings)
+    prompts = _prompts(settings, path)
     recipe = Recipe(
         model=model_id(path),
         vocabulary=vocabulary_hash(tokenizer),
@@ -131,10 +131,12 @@ class _Material:
     versions: dict[str, str]
 
 
-def _prompts(settings: ReplySettings) -> _Material:
+def _prompts(settings: ReplySettings, model: Path) -> _Material:
     if settings.humaneval is None:
-        corpus = harvest(load_held_out())
-        return _Material(f"Python sources {VERSION}", Prompts(corpus, settings.seed), corpus.sha256, corpus.versions)
+        skips = held_out_modules(model)
+        corpus = harvest(load_held_out(), skips=skips)
+        name = f"Python sources {VERSION}" if skips is None else f"learned Python sources {VERSION}"
+        return _Material(name, Prompts(corpus, settings.seed), corpus.sha256, corpus.versions)
     try:
         problems = read_problems(settings.humaneval)
     except ValueError as error:

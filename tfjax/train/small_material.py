@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ def small_config(settings: Settings, target: LlamaConfig, vocabulary: str) -> Sm
     )
 
 
-def fingerprint(rows: Packed) -> str:
+def fingerprint(rows: Iterable[NDArray[Any]]) -> str:
     """Hash of the packed rows: a resumed run has to see the same ones."""
     import hashlib
 
