@@ -22,21 +22,20 @@ class ExpertTiles(NamedTuple):
     """Where the rows of one forward stand once they are grouped by expert.
 
     Attributes:
-        expert: int32 [tiles], the expert of each tile.
-        used: int32 [], how many tiles hold rows.
-        place: int32 [R, k], the grouped row of a row and its choice; of rows that do not count, past the end.
-        source: int32 [tiles * tile_rows], the row that stands at each place; any where none does.
+        expert: int32 [tiles], the expert of each tile; negative where no row stands in it.
+        place: int32 [R, k], the grouped row of a row and its choice; of rows that do not count, any or past the end.
+        source: int32 [tiles * tile_rows], the row that stands at each place; any where none does. None where every
+            tile is made of all rows in their order.
     """
 
     expert: jax.Array
-    used: jax.Array
     place: jax.Array
-    source: jax.Array
+    source: jax.Array | None
 
     @property
     def tile_rows(self) -> int:
         """Rows of a tile."""
-        return len(self.source) // len(self.expert)
+        return len(self.place) if self.source is None else len(self.source) // len(self.expert)
 
 
 def tile_rows_of(pairs: int, experts: int) -> int:
@@ -67,7 +66,35 @@ def expert_tiles(choice: jax.Array, count: jax.Array, *, experts: int, tile_rows
     source = (
         jnp.zeros(tiles * tile_rows, jnp.int32).at[place].set(jnp.arange(pairs, dtype=jnp.int32) // picked, mode="drop")
     )
-    return ExpertTiles(jnp.minimum(expert, experts - 1), end[-1], place.reshape(rows, picked), source)
+    return ExpertTiles(jnp.where(expert < experts, expert, -1), place.reshape(rows, picked), source)
+
+
+def window_tiles(choice: jax.Array, count: jax.Array, *, experts: int) -> ExpertTiles:
+    """A tile of all rows for every expert, of which those count that some row chose.
+
+    Weights are what a narrow window waits for, not the products of rows that did not choose an expert; and nothing has
+    to be sorted or gathered.
+
+    Shapes: choice int32 [R, k], count int32 [] (rows from there on have no meaning).
+    """
+    rows = len(choice)
+    number = jnp.arange(rows, dtype=jnp.int32)[:, None]
+    expert = jnp.arange(experts, dtype=jnp.int32)
+    chosen = jnp.any((choice[:, :, None] == expert) & (number < count)[:, :, None], (0, 1))
+    return ExpertTiles(jnp.where(chosen, expert, -1), choice * rows + number, None)
+
+
+def tiles_of(choice: jax.Array, count: jax.Array, *, experts: int) -> ExpertTiles:
+    """The layout that a forward of so many rows takes. Shapes: as `window_tiles`."""
+    rows, picked = choice.shape
+    if rows <= MOST_TILE:
+        return window_tiles(choice, count, experts=experts)
+    return expert_tiles(choice, count, experts=experts, tile_rows=tile_rows_of(rows * picked, experts))
+
+
+def gathered(x: jax.Array, tiles: ExpertTiles) -> jax.Array:
+    """The rows as the first product of a layout takes them. Shapes: [R, in] -> [R or tiles * tile_rows, in]."""
+    return x if tiles.source is None else x[tiles.source]
 
 
 def grouped_matmul(
@@ -75,8 +102,9 @@ def grouped_matmul(
 ) -> jax.Array:
     """`x @ weight[first + expert].T` of every grouped row, in float32.
 
-    Shapes: x [tiles * tile_rows, in] as `tiles.source` says, weight [layers * experts, out, in], first int32 [] (the
-    layer's first matrix) -> float32 [tiles * tile_rows, out]. Places of no row have no meaning.
+    Shapes: x [tiles * tile_rows, in] as `tiles.source` says, or [tile_rows, in] where all tiles are of these rows,
+    weight [layers * experts, out, in], first int32 [] (the layer's first matrix) -> float32 [tiles * tile_rows, out].
+    Places of no row have no meaning.
 
     Raises:
         Unsupported: where the device route has no tile for these sizes.
@@ -99,7 +127,8 @@ def grouped_glu(
 
 
 def _matmul_reference(x: jax.Array, weight: jax.Array, first: jax.Array, tiles: ExpertTiles) -> jax.Array:
-    matrix = first + jnp.repeat(tiles.expert, tiles.tile_rows)
+    matrix = first + jnp.repeat(jnp.maximum(tiles.expert, 0), tiles.tile_rows)
+    x = jnp.tile(x, (len(matrix) // len(x), 1))
 
     def one_row(row: tuple[jax.Array, jax.Array]) -> jax.Array:
         value, number = row

@@ -225,4 +225,5 @@ FAMILY: Family[Lfm2Config] = Family(
     empty_cache=empty_cache,
     cache_bytes_per_position=cache_bytes_per_position,
     cache_bytes_per_lane=cache_bytes_per_lane,
+    stacked_module="tfjax.models.stacked_lfm2",
 )

@@ -28,7 +28,14 @@ from tfjax.kernels.contract.problem import (
     wide,
 )
 from tfjax.kernels.gpu.plans import Form, Plan
-from tfjax.kernels.grouped_matmul import expert_tiles, grouped_glu, grouped_matmul
+from tfjax.kernels.grouped_matmul import (
+    ExpertTiles,
+    expert_tiles,
+    gathered,
+    grouped_glu,
+    grouped_matmul,
+    window_tiles,
+)
 from tfjax.kernels.specs import SPECS, TINY, Spec
 
 LAYERS, LAYER = 2, 1
@@ -36,8 +43,8 @@ MOST_EXPERTS = 8
 """Experts of a problem; more would only take memory."""
 
 JUDGED_COLUMNS = 96
-TILE_ROWS = {8: 8, 16: 16, 32: 8, 64: 16, 128: 32, 256: 64}
-"""Rows of a tile in each bucket, so that rows are grouped differently."""
+TILE_ROWS = {8: 8, 16: None, 32: None, 64: None, 128: 32, 256: 64}
+"""Rows of a tile in each bucket, so that rows are grouped differently; None where a tile is the whole window."""
 
 MODULE = "tfjax.kernels.gpu.grouped_matmul"
 
@@ -74,12 +81,19 @@ class Grouped(Problem):
 
     def step(self, call: Call, data: Any, arranged: Any) -> tuple[tuple[jax.Array, ...], jax.Array]:
         choice, count = jnp.asarray(arranged["choice"]), arranged["count"]
-        tiles = expert_tiles(choice, count, experts=self.experts, tile_rows=TILE_ROWS[len(choice)])
-        # Places of no row are NaN, and so is what is read behind the rows that count.
+        tile_rows = TILE_ROWS[len(choice)]
         x = placed(data["x"], arranged)
-        taken = jnp.zeros(len(tiles.source), bool).at[tiles.place.reshape(-1)].set(True, mode="drop")
-        grouped = jnp.where(taken[:, None], x[tiles.source], jnp.nan)
-        out = call(grouped, data["weight"], jnp.int32(LAYER * self.experts), tiles)
+        if tile_rows is None:
+            tiles = window_tiles(choice, count, experts=self.experts)
+            # The first product of a layer reads the rows themselves, the second what the first made of them.
+            x = x if self.gated else jnp.tile(x, (self.experts, 1))
+        else:
+            tiles = expert_tiles(choice, count, experts=self.experts, tile_rows=tile_rows)
+            x = gathered(x, tiles)
+        if len(x) == len(tiles.expert) * tiles.tile_rows:
+            # Places of no row are NaN, and so is what is read behind the rows that count.
+            x = jnp.where(taken(tiles)[:, None], x, jnp.nan)
+        out = call(x, data["weight"], jnp.int32(LAYER * self.experts), tiles)
         return (out[tiles.place],), jnp.int32(0)
 
     def judge(self, rows: Sequence[int], outputs: Sequence[NDArray[Any]]) -> list[Judged]:
@@ -107,9 +121,16 @@ class Grouped(Problem):
         return [Judged("gated", found, silu * up, (np.abs(silu) + 2**-8 * size) * up_size + 1e-30, 8e-3, 1.6e-2)]
 
 
+def taken(tiles: ExpertTiles) -> jax.Array:
+    """Which places hold a row. Shape: bool [tiles * tile_rows]."""
+    places = len(tiles.expert) * tiles.tile_rows
+    return jnp.zeros(places, bool).at[tiles.place.reshape(-1)].set(True, mode="drop")
+
+
 _VARIANTS = (
     (16, {"plan": Plan(Form.MMA, 16, 64, 64, 4)}),
-    (64, {"plan": Plan(Form.WEIGHTS, 16, 64, 32, 3)}),
+    (64, {"plan": Plan(Form.WEIGHTS, 64, 64, 32, 3)}),
+    (128, {"plan": Plan(Form.WEIGHTS, 32, 64, 32, 3)}),
 )
 
 _NAMES = ("LFM2.5-24B-A2B", "lfm2-moe-code")
@@ -121,19 +142,19 @@ GROUPED = Subject(
     cases={name: functools.partial(Grouped, SPECS[name], gated=False) for name in _NAMES},
     small=functools.partial(Grouped, TINY, gated=False, small=True),
     controls=(
-        Control("the expert beside", "reference", (("expert_ref[tile]]", "(expert_ref[tile] ^ 1)]"),)),
-        Control("another layer's experts", "reference", (("first_ref[0] + expert", "expert"),)),
+        Control("the expert beside", "reference", (("expert = expert_ref[tile]", "expert = expert_ref[tile] ^ 1"),)),
+        Control("another layer's experts", "reference", (("first_ref[0] + jnp", "jnp"),)),
         Control("the last tile of the inner axis skipped", "reference", (("grid=(steps,)", "grid=(steps - 1,)"),)),
-        Control("the first tile's expert for all", "rows", (("expert_ref[tile]]", "expert_ref[0]]"),)),
+        Control("the first tile's expert for all", "rows", (("expert = expert_ref[tile]", "expert = expert_ref[0]"),)),
         Control(
             "the walk begins where the tile stands",
             "rows",
             (
-                ("lambda i: (tile, i)", "lambda i: (tile, (i + tile) % steps)"),
+                ("lambda i: (own, i)", "lambda i: (own, (i + tile) % steps)"),
                 ("(column, i)", "(column, (i + tile) % steps)"),
             ),
         ),
-        Control("the last used tile left out", "bounds", (("tile < used_ref[0]", "tile < used_ref[0] - 1"),)),
+        Control("tiles of odd experts left out", "bounds", (("expert >= 0)", "(expert >= 0) & ((expert & 1) == 0))"),)),
         Control("stored one row too far", "bounds", (("pl.ds(tile * plan.rows,", "pl.ds(tile * plan.rows + 1,"),)),
     ),
     variants=_VARIANTS,
@@ -146,10 +167,11 @@ GROUPED_GLU = Subject(
     cases={name: functools.partial(Grouped, SPECS[name], gated=True) for name in _NAMES},
     small=functools.partial(Grouped, TINY, gated=True, small=True),
     controls=(
-        Control("the expert beside", "reference", (("expert_ref[tile]]", "(expert_ref[tile] ^ 1)]"),)),
+        Control("the expert beside", "reference", (("expert = expert_ref[tile]", "expert = expert_ref[tile] ^ 1"),)),
         Control("gate and up swapped", "reference", (("silu_gate(*sums)", "silu_gate(*sums[::-1])"),)),
+        Control("the rows beside a window", "reference", (("0 if alike else tile", "tile"),)),
         Control("up read from the gate's rows", "reference", (("(column + offset, i)", "(column, i)"),)),
-        Control("the first tile's expert for all", "rows", (("expert_ref[tile]]", "expert_ref[0]]"),)),
+        Control("the first tile's expert for all", "rows", (("expert = expert_ref[tile]", "expert = expert_ref[0]"),)),
         Control("stored one row too far", "bounds", (("pl.ds(tile * plan.rows,", "pl.ds(tile * plan.rows + 1,"),)),
     ),
     variants=_VARIANTS,

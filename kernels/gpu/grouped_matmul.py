@@ -58,16 +58,23 @@ def _run(
     gated: bool,
     how: Launch,
 ) -> jax.Array:
-    rows, inner = x.shape
+    inner, rows = x.shape[1], len(tiles.expert) * tiles.tile_rows
     columns = weight.shape[1] // (2 if gated else 1)
     plan = plan or grouped_plan_of(inner, columns, tiles.tile_rows)
     _check(x, weight, tiles, plan, columns)
-    body = functools.partial(_body, plan=plan, steps=inner // plan.inner, gated=gated, offset=columns // plan.columns)
+    body = functools.partial(
+        _body,
+        plan=plan,
+        steps=inner // plan.inner,
+        gated=gated,
+        offset=columns // plan.columns,
+        alike=len(x) == plan.rows,
+    )
     (out,), _ = launch(
         body,
-        Grid((("column", columns // plan.columns), ("tile", rows // plan.rows))),
+        Grid((("column", columns // plan.columns), ("tile", len(tiles.expert)))),
         [jax.ShapeDtypeStruct((rows, columns), BF16 if gated else jnp.float32)],
-        [scalar(first), scalar(tiles.used), tiles.expert, x, weight],
+        [scalar(first), tiles.expert, x, weight],
         name=("grouped_glu" if gated else "grouped_matmul") + f"_{inner}x{columns}",
         how=how,
     )
@@ -87,7 +94,6 @@ def _check(x: jax.Array, weight: jax.Array, tiles: ExpertTiles, plan: Plan, colu
 
 def _body(
     first_ref: Any,
-    used_ref: Any,
     expert_ref: Any,
     x_ref: Any,
     w_ref: Any,
@@ -97,13 +103,16 @@ def _body(
     steps: int,
     gated: bool,
     offset: int,
+    alike: bool,
 ) -> None:
-    """One tile of the result: a tile of rows by `plan.columns` columns of its expert."""
+    """One tile of the result: a tile of rows, or where tiles are alike all, by `plan.columns` columns of its expert."""
     column, tile = lax.axis_index("column"), lax.axis_index("tile")
-    matrix_ref = w_ref.at[first_ref[0] + expert_ref[tile]]
+    expert = expert_ref[tile]
+    matrix_ref = w_ref.at[first_ref[0] + jnp.maximum(expert, 0)]
+    own = 0 if alike else tile
     spec = functools.partial(block_spec, held=held_steps(plan.form))
     specs = [
-        spec((plan.rows, plan.inner), lambda i: (tile, i)),
+        spec((plan.rows, plan.inner), lambda i: (own, i)),
         spec((plan.columns, plan.inner), lambda i: (column, i)),
     ]
     if gated:
@@ -113,7 +122,7 @@ def _body(
         plgpu.emit_pipeline, grid=(steps,), in_specs=specs, max_concurrent_steps=min(plan.stages, steps)
     )
 
-    @pl.when(tile < used_ref[0])
+    @pl.when(expert >= 0)
     def _() -> None:
         sums, store = walked(pipeline, inputs, plan, gated=gated)
         at = out_ref.at[pl.ds(tile * plan.rows, plan.rows), pl.ds(column * plan.columns, plan.columns)]

@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import pytest
 from flax import nnx
 
+from tests.models.published_lfm2 import LFM2_1B, LFM2_24B, LFM2_CODE
 from tests.models.tiny import TINY
+from tests.models.tiny_lfm2 import EXPERTS
 from tfjax.engine import kernel_choice
 from tfjax.engine.buckets import kernel_plan
 from tfjax.engine.kernel_choice import choose_kernels, obstacle
@@ -39,6 +41,11 @@ def published(name: str) -> LlamaConfig:
 SMOL, BIG = published("SmolLM2-135M"), published("Llama-3-8B")
 
 
+def form_of(family: Any) -> Any:
+    assert family.stacked is not None
+    return family.stacked
+
+
 @pytest.fixture
 def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_choice, "chosen", lambda wanted, device: (Route.PALLAS_GPU, "compute capability 9.0"))
@@ -59,9 +66,11 @@ def test_known_shapes_run_by_the_kernels() -> None:
         (llama.FAMILY, replace(SMOL, inner=1520), BF16, "1520"),
         (llama.FAMILY, replace(SMOL, vocab=49_160), BF16, "49160, no multiples of 64"),
         (llama.FAMILY, replace(SMOL, heads=15, kv_heads=3), BF16, "5 query heads of 64 a key head"),
-        (lfm2_moe.FAMILY, None, BF16, "all operators of Lfm2MoeForCausalLM"),
+        (replace(lfm2_moe.FAMILY, stacked_module=None), None, BF16, "all operators of Lfm2MoeForCausalLM"),
+        (lfm2_moe.FAMILY, replace(LFM2_1B, conv_bias=True), BF16, "conv_bias"),
+        (lfm2_moe.FAMILY, replace(LFM2_CODE, experts=replace(EXPERTS, inner=96)), BF16, "96"),
     ],
-    ids=["float32", "biases", "inner biases", "inner size", "vocabulary", "group", "family"],
+    ids=["float32", "biases", "inner biases", "inner size", "vocabulary", "group", "family", "convolution", "experts"],
 )
 def test_what_kernels_cannot_take_runs_by_the_reference(family: Any, config: Any, dtype: Any, words: str) -> None:
     route, reason, stacked = choose_kernels("auto", family, config, dtype)
@@ -81,21 +90,27 @@ def test_the_reference_takes_any_shape() -> None:
     assert obstacle(llama.FAMILY, replace(TINY, heads=15, kv_heads=3), jnp.dtype(jnp.float32), Route.REFERENCE) == ""
 
 
-FORM: Any = llama.FAMILY.stacked
 CASES = [
-    pytest.param(config, bucket, marks=() if (config, bucket.rows) == (SMOL, 8) else pytest.mark.slow, id=name)
-    for config in (SMOL, BIG)
-    for bucket in kernel_plan(FORM.tile_rows(config)).all
-    for name in (f"{config.hidden}-{bucket.rows}",)
+    pytest.param(family, config, bucket, marks=() if (config, bucket.rows) == (SMOL, 8) else pytest.mark.slow, id=name)
+    for family, config in (
+        (llama.FAMILY, SMOL),
+        (llama.FAMILY, BIG),
+        (lfm2_moe.FAMILY, LFM2_1B),
+        (lfm2_moe.FAMILY, LFM2_24B),
+        (lfm2_moe.FAMILY, LFM2_CODE),
+    )
+    for bucket in kernel_plan(form_of(family).tile_rows(config)).all
+    for name in (f"{family.architecture[:4]}-{config.hidden}-{config.layers}-{bucket.rows}",)
 ]
 
 
-@pytest.mark.parametrize(("config", "bucket"), CASES)
-def test_the_whole_step_lowers_for_cuda(config: LlamaConfig, bucket: Bucket) -> None:
-    """Every operator is a kernel: no product is left to XLA, and the cache is written in place."""
-    step: Any = Step(nnx.eval_shape(lambda: FORM.build(config, BF16, Route.PALLAS_GPU)), (1, 0))
+@pytest.mark.parametrize(("family", "config", "bucket"), CASES)
+def test_the_whole_step_lowers_for_cuda(family: Any, config: Any, bucket: Bucket) -> None:
+    """Every operator is a kernel: no product is left to XLA, nothing is sorted, and the cache is written in place."""
+    form = form_of(family)
+    step: Any = Step(nnx.eval_shape(lambda: form.build(config, BF16, Route.PALLAS_GPU)), (1, 0))
     tables = functools.partial(empty_tables, 3, config.vocab, 256)
-    state = jax.eval_shape(lambda: State(FORM.empty_cache(config, 9, PAGE_ROWS, 3, BF16), tables()))
+    state = jax.eval_shape(lambda: State(form.empty_cache(config, 9, PAGE_ROWS, 3, BF16), tables()))
     int32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.int32)
     arguments = (step.parameters, state, int32((bucket.rows,)), int32((len(FIELDS), bucket.rows)), int32((3, 4)))
     program = jax.jit(functools.partial(step.forward, bucket), donate_argnums=1).trace(*arguments)

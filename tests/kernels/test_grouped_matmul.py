@@ -17,9 +17,12 @@ from tfjax.kernels.grouped_matmul import (
     MOST_TILE,
     ExpertTiles,
     expert_tiles,
+    gathered,
     grouped_glu,
     grouped_matmul,
     tile_rows_of,
+    tiles_of,
+    window_tiles,
 )
 from tfjax.kernels.routes import Route
 
@@ -47,14 +50,15 @@ def test_every_row_that_counts_has_places_in_tiles_of_its_experts(
     tiles = layout(choice, count, experts, tile_rows)
     place = np.asarray(tiles.place)
     own = place[:count].ravel()
+    assert tiles.source is not None
     assert tiles.tile_rows == tile_rows
     assert len(set(own.tolist())) == len(own)
     assert (np.asarray(tiles.expert)[own // tile_rows] == choice[:count].ravel()).all()
     assert (np.asarray(tiles.source)[own] == np.repeat(np.arange(count), picked)).all()
     assert (place[count:] >= len(tiles.source)).all()
     needed = -(-np.bincount(choice[:count].ravel(), minlength=experts) // tile_rows)
-    assert int(tiles.used) == needed.sum()
-    assert set((own // tile_rows).tolist()) == set(range(int(tiles.used)))
+    assert (np.asarray(tiles.expert) >= 0).tolist() == [tile < needed.sum() for tile in range(len(tiles.expert))]
+    assert set((own // tile_rows).tolist()) == set(range(needed.sum()))
 
 
 @pytest.mark.parametrize("rows", [8, 9, 16, 63])
@@ -63,7 +67,7 @@ def test_the_worst_choice_fits(rows: int) -> None:
     experts = 4
     choice = (np.arange(rows) % experts).astype(np.int32)[:, None]
     tiles = layout(choice, rows, experts, 8)
-    assert int(tiles.used) <= len(tiles.expert)
+    assert tiles.source is not None
     assert (np.asarray(tiles.place) < len(tiles.source)).all()
 
 
@@ -78,6 +82,31 @@ def test_rows_of_one_expert_stand_in_their_order() -> None:
 def test_tile_rows_follow_the_average(pairs: int, experts: int, rows: int) -> None:
     assert tile_rows_of(pairs, experts) == rows
     assert LEAST_TILE <= rows <= MOST_TILE
+
+
+@pytest.mark.parametrize(("rows", "count", "picked", "experts"), [(1, 1, 4, 64), (16, 13, 2, 8), (9, 0, 2, 4)])
+def test_a_window_has_a_tile_for_every_expert_and_marks_those_that_are_chosen(
+    rows: int, count: int, picked: int, experts: int
+) -> None:
+    choice = choices(rows, picked, experts)
+    choice[count:] = 1000  # what has no meaning may say anything
+    tiles = window_tiles(jnp.asarray(choice), jnp.int32(count), experts=experts)
+    chosen = set(choice[:count].ravel().tolist())
+    assert np.asarray(tiles.expert).tolist() == [expert if expert in chosen else -1 for expert in range(experts)]
+    place = np.asarray(tiles.place)[:count]
+    assert tiles.source is None
+    assert tiles.tile_rows == rows
+    assert (place // rows == choice[:count]).all()
+    assert (place % rows == np.arange(count)[:, None]).all()
+
+
+@pytest.mark.parametrize(("rows", "whole"), [(8, True), (MOST_TILE, True), (MOST_TILE + 1, False)])
+def test_narrow_windows_are_not_sorted(rows: int, whole: bool) -> None:
+    tiles = tiles_of(jnp.asarray(choices(rows, 2, 8)), jnp.int32(rows), experts=8)
+    assert (tiles.source is None) == whole
+    x = jnp.arange(rows)[:, None]
+    taken = gathered(x, tiles)
+    assert taken is x if whole else len(taken) == len(tiles.expert) * tiles.tile_rows
 
 
 def material(rows: int, experts: int) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -101,14 +130,19 @@ def operator(name: str, route: str) -> Any:
     return lambda *arguments: getattr(gpu, name)(*arguments, how=Launch(interpret=True))
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["grouped", "whole window"])
 @pytest.mark.parametrize("route", ["reference", "interpreted"])
-def test_products_by_the_second_layers_experts(route: str) -> None:
-    experts, rows = 4, 5
+def test_products_by_the_second_layers_experts(route: str, whole: bool) -> None:
+    experts, rows = 4, 8
     x, gate_up, down = material(rows, experts)
     choice = choices(rows, 2, experts)
-    tiles = layout(choice, rows, experts, 8)
+    choice[choice == 2] = 3  # nobody goes through this one
+    if whole:
+        tiles = window_tiles(jnp.asarray(choice), jnp.int32(rows), experts=experts)
+    else:
+        tiles = layout(choice, rows, experts, 8)
     first = jnp.int32(experts)
-    inner = operator("grouped_glu", route)(x[tiles.source], gate_up, first, tiles)
+    inner = operator("grouped_glu", route)(gathered(x, tiles), gate_up, first, tiles)
     out = operator("grouped_matmul", route)(inner, down, first, tiles)
     assert (inner.dtype, out.dtype) == (jnp.bfloat16, jnp.float32)
     for row, rank in np.ndindex(choice.shape):
