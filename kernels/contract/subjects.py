@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from tfjax.kernels.contract.attention import ATTENTION
 from tfjax.kernels.contract.conv import CONV
+from tfjax.kernels.contract.draw import DRAW
 from tfjax.kernels.contract.experts import GROUPED, GROUPED_GLU
 from tfjax.kernels.contract.heads import ROPE
 from tfjax.kernels.contract.norms import EMBED, NORM
+from tfjax.kernels.contract.packed import PACKED_GLU, PACKED_MATMUL
 from tfjax.kernels.contract.products import GLU, MATMUL
 
 SUBJECTS = {
-    subject.name: subject for subject in (MATMUL, GLU, NORM, EMBED, ROPE, ATTENTION, GROUPED, GROUPED_GLU, CONV)
+    subject.name: subject
+    for subject in (
+        *(MATMUL, GLU, PACKED_MATMUL, PACKED_GLU),
+        *(NORM, EMBED, ROPE, ATTENTION, GROUPED, GROUPED_GLU, CONV, DRAW),
+    )
 }

@@ -17,7 +17,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
 from tfjax.kernels.gpu.plans import Plan, padded_rows, plan_of
-from tfjax.kernels.gpu.tile_products import held_steps, walked
+from tfjax.kernels.gpu.tile_products import along_columns, held_steps, walked
 from tfjax.kernels.gpu.tiles import block_spec
 from tfjax.kernels.routes import Unsupported
 
@@ -31,11 +31,12 @@ def layer_matmul(
     count: jax.Array,
     *,
     split: int,
+    bias: jax.Array | None = None,
     plan: Plan | None = None,
     how: Launch = PLAIN,
 ) -> jax.Array:
     """The device route of `tfjax.kernels.layer_matmul.layer_matmul`; `plan` overrides the tuned tiles."""
-    return _run(x, weight, layer, count, split=split, plan=plan, gated=False, how=how)
+    return _run(x, weight, layer, count, split=split, bias=bias, plan=plan, gated=False, how=how)
 
 
 def layer_glu(
@@ -44,11 +45,12 @@ def layer_glu(
     layer: jax.Array,
     count: jax.Array,
     *,
+    bias: jax.Array | None = None,
     plan: Plan | None = None,
     how: Launch = PLAIN,
 ) -> jax.Array:
     """The device route of `tfjax.kernels.layer_matmul.layer_glu`."""
-    return _run(x, weight, layer, count, split=1, plan=plan, gated=True, how=how)[0]
+    return _run(x, weight, layer, count, split=1, bias=bias, plan=plan, gated=True, how=how)[0]
 
 
 def _run(
@@ -58,6 +60,7 @@ def _run(
     count: jax.Array,
     *,
     split: int,
+    bias: jax.Array | None,
     plan: Plan | None,
     gated: bool,
     how: Launch,
@@ -76,7 +79,7 @@ def _run(
         body,
         Grid((("column", columns // plan.columns), ("part", split), ("row", rows // plan.rows))),
         [jax.ShapeDtypeStruct((split, rows, columns), kind)],
-        [scalar(layer), scalar(count), x, weight],
+        [scalar(layer), scalar(count), x, weight, *([] if bias is None else [bias])],
         name=("glu" if gated else "matmul") + f"_{inner}x{columns}",
         how=how,
     )
@@ -99,14 +102,14 @@ def _body(
     count_ref: Any,
     x_ref: Any,
     w_ref: Any,
-    out_ref: Any,
-    *,
+    *refs: Any,
     plan: Plan,
     steps: int,
     gated: bool,
     offset: int,
 ) -> None:
     """One tile of the result: `plan.rows` x `plan.columns` of one part."""
+    *bias_ref, out_ref = refs
     column, part, row = lax.axis_index("column"), lax.axis_index("part"), lax.axis_index("row")
     matrix_ref = w_ref.at[layer_ref[0]]
     spec = functools.partial(block_spec, held=held_steps(plan.form))
@@ -124,8 +127,21 @@ def _body(
     @pl.when(row * plan.rows < count_ref[0])
     def _() -> None:
         sums, store = walked(pipeline, inputs, plan, gated=gated)
+        if bias_ref:
+            sums = biased(sums, bias_ref[0].at[layer_ref[0]], column, part, plan=plan, offset=offset)
         at = out_ref.at[part, pl.ds(row * plan.rows, plan.rows), pl.ds(column * plan.columns, plan.columns)]
         store(at, silu_gate(*sums) if gated else sums[0])
+
+
+def biased(sums: Any, bias_ref: Any, column: Any, part: Any, *, plan: Plan, offset: int) -> tuple[Any, ...]:
+    """The sums of the first part with the bias of their columns; of other parts as they are, to the last bit."""
+    found = []
+    for number, total in enumerate(sums):
+        at = pl.ds((column + number * offset) * plan.columns, plan.columns)
+        value = along_columns(bias_ref.at[at], plan)
+        # To add -0 changes nothing, where to add 0 would turn -0 into it.
+        found.append(total + jnp.where(jnp.full(value.shape, part == 0), value, jnp.full_like(value, -0.0)))
+    return tuple(found)
 
 
 def silu_gate(gate: Any, up: Any) -> Any:

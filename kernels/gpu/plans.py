@@ -78,6 +78,21 @@ def plan_of(inner: int, columns: int, rows: int, *, gated: bool = False, device:
     return Plan(Form.WEIGHTS, rows, wide[-1], 64, 6)
 
 
+def packed_plan_of(part: int, columns: int, rows: int, *, gated: bool = False) -> Plan:
+    """The tiles of a product of packed weights, whose inner axis is summed in parts of `part`.
+
+    Raises:
+        Unsupported: where no tile fits.
+    """
+    if columns % 64 or part % 64:
+        raise Unsupported(f"parts of {part} x {columns} columns, no multiples of 64; use the reference route")
+    # Several blocks share a multiprocessor, so that one expands while another multiplies.
+    inner = 128 if part % 128 == 0 and part > 128 else 64
+    if rows > FEW_ROWS[-1]:
+        return Plan(Form.ROWS, TALL_ROWS, 64 if gated or columns % 128 else 128, 64, 4)
+    return Plan(Form.WEIGHTS, rows, 64, inner, 3)
+
+
 def grouped_plan_of(inner: int, columns: int, tile_rows: int) -> Plan:
     """The tiles of a product of rows that are grouped by expert.
 
