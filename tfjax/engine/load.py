@@ -17,10 +17,9 @@ import numpy as np
 from flax import nnx
 
 from tfjax import __version__
-from tfjax.checkpoints import Checkpoint, open_checkpoint
+from tfjax.checkpoints import Checkpoint
 from tfjax.checkpoints.cache import cache_home
 from tfjax.checkpoints.digest import weights_sha256
-from tfjax.checkpoints.resolve import resolve_model
 from tfjax.config import ServeConfig
 from tfjax.engine.buckets import Plan, kernel_plan, row_invariant_plan, single_bucket_plan
 from tfjax.engine.compiles import compiles
@@ -32,17 +31,16 @@ from tfjax.engine.fitting import fit_both
 from tfjax.engine.kernel_choice import Kernels
 from tfjax.engine.least_rows import find_least_rows
 from tfjax.engine.memory import MemoryPlan
+from tfjax.engine.opening import loop_settings, open_model
 from tfjax.engine.packing import weights_of
 from tfjax.engine.probe import ProbeReport, probe
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
 from tfjax.engine.step import Step
 from tfjax.engine.target import TargetBackend
 from tfjax.engine.timing import cached, code_version, measure
-from tfjax.engine.weights import LoadedModel, Progress, load_model
-from tfjax.kernels.paged_attention import PAGE_ROWS
+from tfjax.engine.weights import LoadedModel, Progress
 from tfjax.kernels.routes import Route
 from tfjax.lanes.settings import Settings
-from tfjax.text.loading import load_tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -62,26 +60,15 @@ def load_engine(config: ServeConfig, progress: Progress) -> Engine:
     Raises:
         CheckpointError, ConfigError, DoesNotFit, NotExact, UnusableDrafter: with what to do about it.
     """
-    progress("finding the model", 0.0)
-    path = resolve_model(config.model, offline=config.offline, progress=progress)
-    checkpoint = open_checkpoint(path)
-    progress("reading the tokenizer", 0.0)
-    tokenizer = load_tokenizer(checkpoint)
-    model = load_model(
-        checkpoint, config.dtype, progress, config.context, weights=config.weights, kernels=config.kernels
-    )
+    opened = open_model(config, progress)
+    path, checkpoint, tokenizer, model = opened.path, opened.checkpoint, opened.tokenizer, opened.model
     choice = choose_drafter(config, model, tokenizer, progress)
     memory, choice = fit_both(config, model, choice)
     target, report = start_backend(model, memory, progress, choice.model.taps if choice.model else ())
     target.window_ms = time_widths(target, checkpoint, progress)
     backend, choice = add_drafter(config, target, choice, timing_key(target, checkpoint), progress)
-    settings = Settings(
-        lanes=memory.lanes,
-        context=memory.context,
-        pages=memory.pages,
-        prompt_pages=memory.prompt_pages,
-        page_rows=PAGE_ROWS,
-        vocab_size=target.vocab,
+    settings = loop_settings(
+        target,
         draft_tokens=config.draft_tokens if config.drafts else 0,
         first_width=FIRST_COPY_WIDTH.get(jax.default_backend(), 3),
     )

@@ -7,8 +7,6 @@ import queue
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tfjax.checkpoints import Checkpoint, open_checkpoint
-from tfjax.checkpoints.resolve import resolve_model
 from tfjax.config import ServeConfig
 from tfjax.engine.api import Event, Finished, Generation, Sampling
 from tfjax.engine.drafters.choosing import choose_drafter
@@ -17,16 +15,14 @@ from tfjax.engine.engine import Engine, Served
 from tfjax.engine.fitting import fit_both
 from tfjax.engine.load import start_backend, timing_key
 from tfjax.engine.memory import MemoryPlan
+from tfjax.engine.opening import Opened, loop_settings, open_model
 from tfjax.engine.target import TargetBackend
-from tfjax.engine.weights import LoadedModel, Progress, load_model
-from tfjax.kernels.paged_attention import PAGE_ROWS
+from tfjax.engine.weights import LoadedModel, Progress
 from tfjax.lanes.drafted import Drafted
 from tfjax.lanes.proposer import Silent
-from tfjax.lanes.settings import Settings
 from tfjax.research.order_kept import ORDERS, Kept
 from tfjax.terminal import CommandError
 from tfjax.text.chat_template import ChatTemplate
-from tfjax.text.loading import load_tokenizer
 from tfjax.text.tokenizer import Tokenizer
 
 FORWARD_MS, HOLD_MS = 1e6, 1e-3
@@ -61,11 +57,9 @@ def serve_both(config: ServeConfig, asked: Asked, progress: Progress) -> dict[st
         CommandError: a prompt that leaves no room for a reply.
         CheckpointError, ConfigError, DoesNotFit, NotExact, UnusableDrafter: with what to do about it.
     """
-    progress("finding the model", 0.0)
-    checkpoint = open_checkpoint(resolve_model(config.model, offline=config.offline, progress=progress))
-    tokenizer = load_tokenizer(checkpoint)
+    opened = open_model(config, progress)
+    tokenizer, model = opened.tokenizer, opened.model
     prompts = [encoded(tokenizer, prompt) for prompt in asked.prompts]
-    model = load_model(checkpoint, config.dtype, progress)
     config = dataclasses.replace(config, context=_context(prompts, asked.tokens, model.config.context))
     target: TargetBackend | None = None
     counts: dict[str, Counts] = {}
@@ -75,10 +69,10 @@ def serve_both(config: ServeConfig, asked: Asked, progress: Progress) -> dict[st
         memory, choice = fit_both(ordered, model, choice)
         if target is None:
             target = _started(model, memory, choice.model.taps if choice.model else (), progress)
-        backend, _ = add_drafter(ordered, target, choice, timing_key(target, checkpoint), progress)
+        backend, _ = add_drafter(ordered, target, choice, timing_key(target, opened.checkpoint), progress)
         if not isinstance(backend, Drafted):
             raise CommandError(f"the drafter does not draft here: {choice.reason}")
-        counts[order] = _counted(backend, target, checkpoint, tokenizer, prompts, asked, progress, order)
+        counts[order] = _counted(backend, target, opened, prompts, asked, progress, order)
     return counts
 
 
@@ -106,8 +100,7 @@ def _started(model: LoadedModel, memory: MemoryPlan, taps: Sequence[int], progre
 def _counted(
     backend: Drafted,
     target: TargetBackend,
-    checkpoint: Checkpoint,
-    tokenizer: Tokenizer,
+    opened: Opened,
     prompts: Sequence[tuple[int, ...]],
     asked: Asked,
     progress: Progress,
@@ -115,22 +108,14 @@ def _counted(
 ) -> Counts:
     """Reply to every prompt, one at a time, with all drafts that the drafter makes and no others."""
     backend.drafter.hold_ms = {1: {1: HOLD_MS, backend.drafter.depth: HOLD_MS}}
-    memory = target.memory
-    settings = Settings(
-        lanes=memory.lanes,
-        context=memory.context,
-        pages=memory.pages,
-        page_rows=PAGE_ROWS,
-        vocab_size=target.vocab,
-        draft_tokens=backend.drafter.depth,
-    )
-    served = Served(checkpoint.path.name, tokenizer, tokenizer.eos_ids)
+    settings = loop_settings(target, draft_tokens=backend.drafter.depth)
+    served = Served(opened.path.name, opened.tokenizer, opened.tokenizer.eos_ids)
     engine = Engine(backend, settings, served, proposer=lambda _: Silent())
     counts: Counts = {name: [] for name in asked.samplings}
     try:
         for number, prompt in enumerate(prompts):
             progress(f"serving {order}", number / len(prompts))
-            most = min(asked.tokens, memory.context - len(prompt))
+            most = min(asked.tokens, settings.context - len(prompt))
             for name, sampling in asked.samplings.items():
                 counts[name].append(_kept(engine, Generation(order, prompt, most, sampling)))
     finally:
