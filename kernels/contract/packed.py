@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfjax.kernels.contract.controls import Control
+from tfjax.kernels.contract.norms import VOCAB, Embedding
 from tfjax.kernels.contract.problem import BUCKETS, ROWS, SMALL_BUCKETS, SMALL_ROWS, Style, Subject, floats, wide
 from tfjax.kernels.contract.products import LAYER, Product
+from tfjax.kernels.embed_rows import embed_rows
 from tfjax.kernels.gpu.plans import Form, Plan, split_of
 from tfjax.kernels.layer_matmul import layer_glu, layer_matmul
 from tfjax.kernels.packed import WORD_BITS, PackedWeight, expanded
@@ -35,19 +37,35 @@ class PackedProduct(Product):
         self.key = (*self.key, bits, group, jnp.dtype(scales).name)
 
     def weight(self, shape: tuple[int, ...], style: Style, scale: float) -> PackedWeight:
-        *leading, inner = shape
-        # Codes are evenly distributed, so that values are about as large as a normal number times `scale`.
-        levels = (1 << self.bits) - 1
-        scales = floats(2, (*leading, inner // self.group), style, negated=True) * scale * 3.5 / levels
-        biases = scales if style is Style.POSITIVE else scales * (-levels / 2)
-        words = jax.random.bits(jax.random.key(4), (*leading, inner * self.bits // WORD_BITS), jnp.uint32)
-        if style is Style.CANCEL:
-            half = words.shape[-1] // 2
-            words = jnp.concatenate([words[..., :half], words[..., :half]], -1)
-        return PackedWeight(words, scales.astype(self.kind), biases.astype(self.kind), self.bits, self.group, BF16)
+        return _packed(shape, style, scale, self.bits, self.group, self.kind)
 
     def matrix(self, columns: NDArray[np.int64]) -> NDArray[np.float64]:
         return wide(expanded(self.data["weight"].at((LAYER, columns))))
+
+
+def _packed(
+    shape: tuple[int, ...], style: Style, scale: float, bits: int, group: int, kind: Any = jnp.bfloat16
+) -> PackedWeight:
+    """Random codes, and values about as large as normal numbers times `scale`."""
+    *leading, inner = shape
+    levels = (1 << bits) - 1
+    scales = floats(2, (*leading, inner // group), style, negated=True) * scale * 3.5 / levels
+    biases = scales if style is Style.POSITIVE else scales * (-levels / 2)
+    words = jax.random.bits(jax.random.key(4), (*leading, inner * bits // WORD_BITS), jnp.uint32)
+    if style is Style.CANCEL:
+        half = words.shape[-1] // 2
+        words = jnp.concatenate([words[..., :half], words[..., :half]], -1)
+    return PackedWeight(words, scales.astype(kind), biases.astype(kind), bits, group, BF16)
+
+
+class PackedEmbedding(Embedding):
+    """Tokens by a packed table."""
+
+    def __init__(self, size: int, style: Style, *, bits: int = 4, group: int = 64, small: bool = False):
+        super().__init__(size, style, small=small)
+        # Nothing is summed here, so that nothing can cancel.
+        style = Style.NORMAL if style is Style.CANCEL else style
+        self.data: dict[str, Any] = {"table": _packed((VOCAB, size), style, 1.0, bits, group)}
 
 
 def _problem(
@@ -136,5 +154,28 @@ PACKED_GLU = Subject(
         (256, _DENSE),
         (16, {"plan": Plan(Form.MMA, 16, 64, 64, 3)}),
         (64, {"plan": Plan(Form.ROWS, 64, 64, 64, 3)}),
+    ),
+)
+
+PACKED_EMBED = Subject(
+    name="embed_packed_rows",
+    public=embed_rows,
+    device="tfjax.kernels.gpu.embed_rows",
+    cases={
+        f"{name}, {bits}-bit by {group}": functools.partial(PackedEmbedding, SPECS[name].hidden, bits=bits, group=group)
+        for name, bits, group in (("Llama-3-8B", 4, 64), ("SmolLM2-135M", 8, 32), ("LFM2.5-1.2B", 4, 128))
+    },
+    small=functools.partial(PackedEmbedding, TINY.hidden, small=True),
+    controls=(
+        Control("the token beside", "reference", (("at = token_ref[row]", "at = token_ref[row] ^ 1"),)),
+        Control(
+            "biases taken for scales", "reference", (("in (scales_ref, biases_ref)", "in (biases_ref, scales_ref)"),)
+        ),
+        Control("a neighbour's token", "rows", (("at = token_ref[row]", "at = token_ref[row ^ 1]"),)),
+        Control(
+            "stored one row too far",
+            "bounds",
+            (("put(out_ref.at[row], values_of", "put(out_ref.at[row + 1], values_of"),),
+        ),
     ),
 )

@@ -8,13 +8,13 @@ from tfjax.kernels.contract.draw import DRAW
 from tfjax.kernels.contract.experts import GROUPED, GROUPED_GLU
 from tfjax.kernels.contract.heads import ROPE
 from tfjax.kernels.contract.norms import EMBED, NORM
-from tfjax.kernels.contract.packed import PACKED_GLU, PACKED_MATMUL
+from tfjax.kernels.contract.packed import PACKED_EMBED, PACKED_GLU, PACKED_MATMUL
 from tfjax.kernels.contract.products import GLU, MATMUL
 
 SUBJECTS = {
     subject.name: subject
     for subject in (
-        *(MATMUL, GLU, PACKED_MATMUL, PACKED_GLU),
+        *(MATMUL, GLU, PACKED_MATMUL, PACKED_GLU, PACKED_EMBED),
         *(NORM, EMBED, ROPE, ATTENTION, GROUPED, GROUPED_GLU, CONV, DRAW),
     )
 }

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
+from tfjax.kernels.gpu.packed_tiles import row_layout_of_groups, values_of
 from tfjax.kernels.gpu.tiles import put, row_layout
+from tfjax.kernels.packed import WORD_BITS, PackedWeight
+from tfjax.kernels.routes import Unsupported
 
 
 def embed_rows(table: jax.Array, token: jax.Array, count: jax.Array, *, how: Launch = PLAIN) -> jax.Array:
@@ -33,3 +37,39 @@ def embed_rows(table: jax.Array, token: jax.Array, count: jax.Array, *, how: Lau
         how=how,
     )
     return out
+
+
+def embed_packed_rows(table: PackedWeight, token: jax.Array, count: jax.Array, *, how: Launch = PLAIN) -> jax.Array:
+    """The device route of `tfjax.kernels.embed_rows.embed_rows` for a packed table: only the rows named are read."""
+    if table.dtype != jnp.bfloat16 or WORD_BITS % table.bits or table.bits < 4:
+        raise Unsupported(f"{table.bits}-bit rows of {table.dtype}; the device route makes bfloat16 of 4 and 8 bits")
+    groups = table.scales.shape[1]
+    words = table.group * table.bits // WORD_BITS
+    layout = row_layout_of_groups(groups, words, WORD_BITS // table.bits)
+
+    def read(ref: Any, *axes: int) -> Any:
+        return plgpu.load(ref, layout=layout.reduce(axes), optimized=False)
+
+    def along_words(x: Any) -> Any:
+        wide = lax.broadcast_in_dim(x.astype(jnp.float32), (groups, words), (0,))
+        return plgpu.layout_cast(wide, layout.reduce(2))
+
+    def body(count_ref: Any, token_ref: Any, words_ref: Any, scales_ref: Any, biases_ref: Any, out_ref: Any) -> None:
+        row = lax.axis_index("row")
+
+        @pl.when(row < count_ref[0])
+        def _() -> None:
+            at = token_ref[row]
+            scales, biases = (along_words(read(ref.at[at], 1, 2)) for ref in (scales_ref, biases_ref))
+            put(out_ref.at[row], values_of(read(words_ref.at[at], 2), scales, biases, table.bits, layout))
+
+    shape = (len(token), groups, words, WORD_BITS // table.bits)
+    (out,), _ = launch(
+        body,
+        Grid((("row", len(token)),)),
+        [jax.ShapeDtypeStruct(shape, table.dtype)],
+        [scalar(count), token, table.words.reshape(-1, groups, words), table.scales, table.biases],
+        name=f"embed_packed_{table.shape[1]}",
+        how=how,
+    )
+    return out.reshape(len(token), table.shape[1])

@@ -76,16 +76,7 @@ class RunForm:
 
     def values(self, words: Any, scales: Any, biases: Any) -> Any:
         """Shapes: words [columns, words], scales and biases float32 of as many -> bfloat16 [columns, RUN]."""
-        shape = (self.columns, self.words, self.codes)
-
-        def along(x: Any) -> Any:
-            return plgpu.layout_cast(jax.lax.broadcast_in_dim(x, shape, (0, 1)), self.spread)
-
-        place = plgpu.broadcasted_iota(jnp.int32, shape, 2, layout=self.spread).astype(jnp.uint32)
-        code = (along(words) >> (place * self.bits)) & jnp.uint32((1 << self.bits) - 1)
-        # An integer's conversion takes four times as long.
-        number = jax.lax.bitcast_convert_type(code | jnp.uint32(FLOAT_OF_CODE), jnp.float32) - jnp.float32(1 << 23)
-        return self._join((number * along(scales) + along(biases)).astype(BF16))
+        return self._join(values_of(words, scales, biases, self.bits, self.spread))
 
     def _join(self, values: Any) -> Any:
         shape = (self.columns, RUN)
@@ -101,6 +92,34 @@ class RunForm:
 
         inlined: Any = plgpu.inline_mgpu(arg_types=(self.spread,), return_type=kind)
         return inlined(join)(values)
+
+
+def values_of(words: Any, scales: Any, biases: Any, bits: int, layout: Any) -> Any:
+    """Shapes: words, and scales and biases float32, [n, words] -> bfloat16 [n, words, codes] in the layout."""
+    shape = (*words.shape, WORD_BITS // bits)
+
+    def along(x: Any) -> Any:
+        return plgpu.layout_cast(jax.lax.broadcast_in_dim(x, shape, (0, 1)), layout)
+
+    place = plgpu.broadcasted_iota(jnp.int32, shape, 2, layout=layout).astype(jnp.uint32)
+    code = (along(words) >> (place * bits)) & jnp.uint32((1 << bits) - 1)
+    # An integer's conversion takes four times as long.
+    number = jax.lax.bitcast_convert_type(code | jnp.uint32(FLOAT_OF_CODE), jnp.float32) - jnp.float32(1 << 23)
+    return (number * along(scales) + along(biases)).astype(BF16)
+
+
+def row_layout_of_groups(groups: int, words: int, codes: int) -> Any:
+    """Layout of a packed row [groups, words, codes]: as many threads as groups come out even for."""
+    rows = LANES // words
+    if rows > 1 and groups % (WARPS * rows) == 0:
+        tiling = plgpu.Tiling(((WARPS * rows, words, codes), (rows, words, codes)))
+        return plgpu.Layout.TILED(tiling, warp_dims=(-6,), lane_dims=(-3, -2), vector_dim=-1)
+    alike = (plgpu.Replicated(WARPS),)
+    if rows > 1 and groups % rows == 0:
+        tiling = plgpu.Tiling(((rows, words, codes),))
+        return plgpu.Layout.TILED(tiling, warp_dims=alike, lane_dims=(-3, -2), vector_dim=-1)
+    lanes = (plgpu.Replicated(rows), -2) if rows > 1 else (-2,)
+    return plgpu.Layout.TILED(plgpu.Tiling(((1, words, codes),)), warp_dims=alike, lane_dims=lanes, vector_dim=-1)
 
 
 @dataclass(frozen=True, slots=True)
