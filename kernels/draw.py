@@ -8,15 +8,14 @@ import jax
 import jax.numpy as jnp
 
 from tfjax.kernels.filters import keep_mask
-from tfjax.kernels.noise import gumbel
-from tfjax.kernels.reduce import first_largest, tree_sum
+from tfjax.kernels.keyed_draw import NOT_FINITE, DrawKeys, keyed_column, keyed_draw, scaled_below_peak
+from tfjax.kernels.reduce import tree_sum
+from tfjax.kernels.routes import Route
 
 TOP_LOGPROBS = 20
 """Alternatives returned with a row's logprobs."""
 
-NOT_FINITE = -1
-"""Drawn where a row's logits are not all finite."""
-
+LARGEST = float(jnp.finfo(jnp.float32).max)
 
 ABSENT = -1e30
 """Logit of a token that a reduced vocabulary lacks, while penalties and bans are worked out over all tokens."""
@@ -116,20 +115,11 @@ def adjust(logits: jax.Array, rules: DrawRules, tables: LaneTables, lane: jax.Ar
     return allowed
 
 
-def _sampled(logits: jax.Array, rules: DrawRules, ids: jax.Array) -> jax.Array:
-    """Column of the largest scaled logit plus its token's keyed noise, over the kept columns. Shape: int32 [R]."""
-    # Below the peak all is negative, so that even the smallest temperature overflows to -inf and never to a tie.
-    below = logits - jnp.max(logits, -1, keepdims=True)
-    scaled = below / jnp.where(rules.temperature > 0, rules.temperature, 1)[:, None]
-    filtered = (rules.top_k > 0) | (rules.top_p < 1) | (rules.min_p > 0)
-    kept = jax.lax.cond(
-        jnp.any(filtered & (rules.temperature > 0)),
-        lambda x: keep_mask(x, rules.top_k, rules.top_p, rules.min_p),
-        lambda x: jnp.ones_like(x, bool),
-        scaled,
-    )
-    noisy = scaled + gumbel(rules.seed, rules.position, ids)
-    return first_largest(jnp.where(kept, noisy, -jnp.inf))
+def filtered(logits: jax.Array, rules: DrawRules) -> jax.Array:
+    """-inf for the tokens that a sampled row's filters leave out; the largest logit stays. Shape: [R, V]."""
+    scaled = scaled_below_peak(logits, rules.temperature)
+    kept = keep_mask(scaled, rules.top_k, rules.top_p, rules.min_p)
+    return jnp.where(kept, logits, -jnp.inf)
 
 
 def raw_logprobs(logits: jax.Array, token: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -142,43 +132,64 @@ def raw_logprobs(logits: jax.Array, token: jax.Array) -> tuple[jax.Array, jax.Ar
     return own, ids.astype(jnp.int32), top
 
 
-def _changed(rules: DrawRules) -> jax.Array:
+def _adjusts(rules: DrawRules) -> jax.Array:
     """Whether `adjust` does anything to any row. Shape: bool []."""
     changed = rules.biased | rules.stops_banned
     changed |= (rules.presence != 0) | (rules.frequency != 0) | (rules.repetition != 1)
     return jnp.any(changed)
 
 
-def _token(logits: jax.Array, adjusted: jax.Array, rules: DrawRules, ids: jax.Array) -> jax.Array:
-    """The drawn column, or NOT_FINITE. Shapes: [R, V], [R, V], ids int32 [V] -> int32 [R]."""
-    greedy = first_largest(adjusted)
-    sampled = rules.temperature > 0
-    column = jax.lax.cond(
-        jnp.any(sampled),
-        lambda x: jnp.where(sampled, _sampled(x, rules, ids), greedy),
-        lambda x: greedy,
-        adjusted,
-    )
-    return jnp.where(jnp.all(jnp.isfinite(logits), -1), column, NOT_FINITE)
+def _filters(rules: DrawRules) -> jax.Array:
+    """Whether `filtered` does anything to any row. Shape: bool []."""
+    asked = (rules.top_k > 0) | (rules.top_p < 1) | (rules.min_p > 0)
+    return jnp.any(asked & (rules.temperature > 0))
 
 
-def draw(logits: jax.Array, rules: DrawRules, tables: LaneTables, lane: jax.Array) -> Drawn:
+def _keys(rules: DrawRules, *, masked: bool) -> DrawKeys:
+    return DrawKeys(rules.temperature, rules.seed, rules.position, jnp.full(rules.position.shape, masked))
+
+
+def _masked(logits: jax.Array, adjusted: jax.Array, rules: DrawRules) -> jax.Array:
+    """Adjusted logits, -inf where filtered, and NaN where a row's raw logits are not finite."""
+    masked = jax.lax.cond(_filters(rules), lambda x: filtered(x, rules), lambda x: x, adjusted)
+    sound = jnp.all(jnp.isfinite(logits), -1, keepdims=True)
+    # A penalty may overflow, which is no fault of the model.
+    return jnp.where(sound, jnp.minimum(masked, LARGEST), jnp.nan)
+
+
+def draw(
+    logits: jax.Array, rules: DrawRules, tables: LaneTables, lane: jax.Array, *, route: Route = Route.REFERENCE
+) -> Drawn:
     """Draw one token per row.
 
-    A step that no row asks for is skipped as a whole; it would leave the other rows' bits as they are.
+    A step that no row asks for is skipped as a whole; it would leave the other rows' bits as they are. Where no row
+    asks for more than a token of its logits, one condition skips all steps.
 
     Shapes: logits float32 [R, V], lane int32 [R].
+
+    Raises:
+        Unsupported: where the device route does not take the vocabulary.
     """
-    rows = logits.shape[0]
-    adjusted = jax.lax.cond(_changed(rules), lambda x: adjust(x, rules, tables, lane), lambda x: x, logits)
-    token = _token(logits, adjusted, rules, jnp.arange(logits.shape[1]))
-    nothing = (
-        jnp.zeros(rows, jnp.float32),
-        jnp.zeros((rows, TOP_LOGPROBS), jnp.int32),
-        jnp.zeros((rows, TOP_LOGPROBS), jnp.float32),
-    )
-    own, ids, top = jax.lax.cond(jnp.any(rules.logprobs), lambda x: raw_logprobs(x, token), lambda x: nothing, logits)
-    return Drawn(token, own, ids, top)
+    count = jnp.int32(len(logits))
+
+    def plain(x: jax.Array) -> Drawn:
+        return Drawn(keyed_draw(x, _keys(rules, masked=False), count, route=route), *_no_logprobs(len(x)))
+
+    def every_step(x: jax.Array) -> Drawn:
+        adjusted = jax.lax.cond(_adjusts(rules), lambda x: adjust(x, rules, tables, lane), lambda x: x, x)
+        masked = _masked(x, adjusted, rules)
+        token = keyed_draw(masked, _keys(rules, masked=True), count, route=route)
+        wanted = jnp.any(rules.logprobs)
+        return Drawn(token, *jax.lax.cond(wanted, lambda x: raw_logprobs(x, token), lambda x: _no_logprobs(len(x)), x))
+
+    asked = _adjusts(rules) | _filters(rules) | jnp.any(rules.logprobs)
+    drawn: Drawn = jax.lax.cond(asked, every_step, plain, logits)
+    return drawn
+
+
+def _no_logprobs(rows: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    top = (rows, TOP_LOGPROBS)
+    return jnp.zeros(rows, jnp.float32), jnp.zeros(top, jnp.int32), jnp.zeros(top, jnp.float32)
 
 
 def draw_among(logits: jax.Array, ids: jax.Array, rules: DrawRules, tables: LaneTables, lane: jax.Array) -> jax.Array:
@@ -193,6 +204,14 @@ def draw_among(logits: jax.Array, ids: jax.Array, rules: DrawRules, tables: Lane
         every = jnp.full((columns.shape[0], tables.bias.shape[1]), ABSENT, columns.dtype).at[:, ids].set(columns)
         return adjust(every, rules, tables, lane)[:, ids]
 
-    adjusted = jax.lax.cond(_changed(rules), over_all, lambda x: x, logits)
-    column = _token(logits, adjusted, rules, ids)
+    def every_step(x: jax.Array) -> jax.Array:
+        adjusted = jax.lax.cond(_adjusts(rules), over_all, lambda x: x, x)
+        return keyed_column(_masked(x, adjusted, rules), ids, _keys(rules, masked=True))
+
+    column = jax.lax.cond(
+        _adjusts(rules) | _filters(rules),
+        every_step,
+        lambda x: keyed_column(x, ids, _keys(rules, masked=False)),
+        logits,
+    )
     return jnp.where(column == NOT_FINITE, NOT_FINITE, ids[column])

@@ -5,12 +5,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
 from tfjax.engine.lane_tables import empty_tables
 from tfjax.engine.rows_buffer import RowsBuffer, unpack
 from tfjax.engine.step import Bucket, State, Step, rules_of
 from tfjax.kernels.draw import DrawRules
+from tfjax.kernels.routes import Route, Unsupported
 from tfjax.models.rows import Forward
 
 COPIED = ("temperature", "top_k", "top_p", "min_p", "presence", "frequency", "repetition", "prompt_end")
@@ -58,3 +60,10 @@ def test_taps_reach_the_model_in_their_order() -> None:
         stepped = step(bucket, state, np.zeros(2, np.int32), matrix, table)
         assert (None if stepped.features is None else stepped.features.tolist()) == (list(taps) or None)
         assert stepped.logits.shape == (2, 32)
+
+
+def test_the_route_is_the_draws() -> None:
+    """The device route has no block for 32 tokens, and says so."""
+    bucket, table, state = Bucket(2, 2, 2), jnp.zeros((2, 2), jnp.int32), State((), empty_tables(2, 32, 128))
+    with pytest.raises(Unsupported, match="vocabulary of 32"):
+        Step(Telling(), route=Route.PALLAS_GPU).compile(bucket, state, table)

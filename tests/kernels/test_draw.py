@@ -20,7 +20,8 @@ from tests.kernels.draw_rows import (
     token_reference,
 )
 from tests.row_invariance import assert_row_invariant, bits, rows_of_normals
-from tfjax.kernels.draw import NOT_FINITE, TOP_LOGPROBS, DrawRules, draw_among
+from tfjax.kernels.draw import NOT_FINITE, TOP_LOGPROBS, DrawRules, draw, draw_among
+from tfjax.kernels.routes import Route
 
 LANES = tables()
 drawn_among = jax.jit(draw_among)
@@ -113,6 +114,40 @@ def test_a_row_is_drawn_the_same_whatever_the_others_ask_for() -> None:
             if kinds[i].logprobs:
                 for mixed, single in zip(together[1:], alone[i][1:], strict=True):
                     assert np.array_equal(bits(mixed[place]), bits(single[0]))
+
+
+@pytest.mark.parametrize("asked", ["top_p", "presence", "biased", "stops banned", "everything"])
+def test_a_row_that_asks_for_nothing_does_not_notice_who_does(asked: str) -> None:
+    """The steps that it does without run or are skipped as a whole."""
+    asking = rows_of_kind(**KINDS[asked])[0]
+    for start in range(0, 80, ROWS - 1):
+        logits = LOGITS[start : start + ROWS]
+        rows = [Row(temperature=0.9 * (i % 3), seed=start + i, position=i + 1) for i in range(ROWS - 1)]
+        skipped = draw_rows(logits[:-1], rows, LANES).token
+        beside = draw_rows(logits, [*rows, asking], LANES).token
+        assert beside[:-1].tolist() == skipped.tolist()
+
+
+def test_a_penalty_that_overflows_is_no_fault_of_the_model() -> None:
+    logits = LOGITS[:2].copy()
+    logits[0, 0] = -3e38
+    rows = [Row(repetition=1e30, temperature=t) for t in (0.0, 1.0)]
+    lanes = LANES._replace(history=np.zeros_like(LANES.history))
+    assert NOT_FINITE not in draw_rows(logits, rows, lanes).token.tolist()
+    small = [Row(repetition=1e-39, temperature=t) for t in (0.0, 1.0)]
+    assert draw_rows(np.abs(logits), small, lanes).token.tolist() == [0, 0]
+
+
+def test_the_device_route_draws_in_two_starts_wherever_it_draws() -> None:
+    """Once below the condition that skips all, once behind the steps that change logits."""
+    rows, vocab = 2, 256
+    lanes = LANES._replace(bias=np.zeros((3, vocab), np.float32))
+    logits, lane = np.zeros((rows, vocab), np.float32), np.zeros(rows, np.int32)
+    traced = jax.jit(draw, static_argnames="route").trace(
+        logits, rules_of([Row()] * rows), lanes, lane, route=Route.PALLAS_GPU
+    )
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("custom_call @mosaic_gpu") == 4
 
 
 def test_rows_are_invariant() -> None:

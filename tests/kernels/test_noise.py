@@ -7,7 +7,8 @@ import pytest
 from jax.extend import random as extend_random
 
 from tests.row_invariance import COUNTS, assert_row_invariant
-from tfjax.kernels.noise import gumbel, threefry_2x32
+from tfjax.kernels import noise as noise_module
+from tfjax.kernels.noise import gumbel, log_1m, natural_log, threefry_2x32
 
 KNOWN = [
     ((0x00000000, 0x00000000), (0x00000000, 0x00000000), 0x6B200159),
@@ -80,3 +81,41 @@ def test_is_the_same_in_every_version() -> None:
     """Seeds that users noted must go on giving the same replies."""
     expected = [3.2510548, 2.1308484, -0.5666065, 0.7897582]
     np.testing.assert_allclose(noise(2**63 + 12345, 77, 4), expected, rtol=1e-5)
+
+
+def one_rounding_each(y: np.ndarray, power: np.ndarray) -> np.ndarray:
+    """The series by numpy, which rounds every product and every sum."""
+    total = np.full_like(y, noise_module._SERIES[0])
+    for coefficient in noise_module._SERIES[1:]:
+        total = total * y + np.float32(coefficient)
+    return power * np.float32(noise_module._LN_2) + (y + y * (y * total))
+
+
+def log_by_numpy(x: np.ndarray) -> np.ndarray:
+    bits = x.view(np.int32)
+    power = (bits - np.int32(noise_module._TWO_THIRDS)) >> 23
+    mantissa = (bits - (power << 23)).view(np.float32)
+    return one_rounding_each(mantissa - np.float32(1), power.astype(np.float32))
+
+
+@pytest.mark.parametrize(("rows", "tokens"), [(1, 1), (1, 7), (3, 64), (8, 1000), (16, 5003), (1, 49152)])
+def test_no_compiler_joins_two_roundings(rows: int, tokens: int) -> None:
+    """XLA on CPU joins products and sums for some vector widths and row counts; each is rounded once less then."""
+    x = np.exp(np.random.default_rng(rows).uniform(-20, 3, (rows, tokens))).astype(np.float32)
+    assert np.array_equal(np.asarray(jax.jit(natural_log)(x)).view(np.int32), log_by_numpy(x).view(np.int32))
+
+
+EDGES = [2 / 3, 4 / 3, 1.0, 0.5, 2.0**-33, 22.87, 2.0**-24, 1 - 2.0**-24, 1 + 2.0**-23]
+
+
+def test_logarithms_are_near_those_of_float64() -> None:
+    """Within 1.2 units in the last place, on both sides of the places where the exponent changes."""
+    beside = [np.nextafter(np.float32(edge), np.float32(side)) for edge in EDGES for side in (0, 99)]
+    random = np.exp(np.random.default_rng(1).uniform(-23, 4, 200_000))
+    x = np.concatenate([np.float32(EDGES), beside, random]).astype(np.float32)
+    found, wanted = np.asarray(natural_log(jnp.asarray(x))), np.log(x.astype(np.float64))
+    unit = np.spacing(np.abs(wanted).astype(np.float32))
+    assert (np.abs(found - wanted) <= 1.2 * unit + 1e-45).all()
+    small = x[x < 1]
+    wanted = np.log1p(-small.astype(np.float64))
+    np.testing.assert_allclose(np.asarray(log_1m(jnp.asarray(small))), wanted, rtol=2e-7)

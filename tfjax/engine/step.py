@@ -13,6 +13,7 @@ from flax import nnx
 from tfjax.engine.rows_buffer import FIELDS, unpack
 from tfjax.kernels.draw import Drawn, DrawRules, LaneTables, draw
 from tfjax.kernels.paged_attention import Tiles
+from tfjax.kernels.routes import Route
 from tfjax.models.rows import Rows
 
 
@@ -57,9 +58,9 @@ class Stepped(NamedTuple):
 class Step:
     """A model's forward, compiled per bucket. Parameters are arguments, never constants of the program."""
 
-    def __init__(self, model: nnx.Module, taps: Sequence[int] = ()):
-        """`taps` are the layers whose features every forward tells."""
-        self.taps = tuple(taps)
+    def __init__(self, model: nnx.Module, taps: Sequence[int] = (), route: Route = Route.REFERENCE):
+        """`taps` are the layers whose features every forward tells, `route` is the draw's."""
+        self.taps, self.route = tuple(taps), route
         self.definition, parameters = nnx.split(model)
         self.parameters, self._tree = jax.tree.flatten(parameters)
         self._compiled: dict[Bucket, Any] = {}
@@ -86,7 +87,8 @@ class Step:
         tables = state.tables._replace(history=state.tables.history.at[rows.lane, rows.position].set(token))
         drawn_row = field["draw_row"][: bucket.draws]
         logits = model.logits(hidden[drawn_row])
-        drawn = draw(logits, rules_of(field, rows.position[drawn_row], bucket.draws), tables, rows.lane[drawn_row])
+        rules = rules_of(field, rows.position[drawn_row], bucket.draws)
+        drawn = draw(logits, rules, tables, rows.lane[drawn_row], route=self.route)
         return Stepped(drawn, logits, features, State(cache, tables))
 
     def compile(self, bucket: Bucket, state: State, page_table: jax.Array) -> None:
