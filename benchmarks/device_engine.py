@@ -9,23 +9,26 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import queue
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
+from benchmarks.blocks import Blocks
 from benchmarks.device_serve import PAIR, PROMPTS
+from benchmarks.replies import make
 from tfjax.checkpoints.resolve import resolve_model
 from tfjax.config import ServeConfig
-from tfjax.engine.api import Finished, Generation, Sampling, Tokens
+from tfjax.engine.api import Generation, Sampling
 from tfjax.engine.drafters.assets import ASSETS
 from tfjax.engine.engine import Engine
 from tfjax.engine.load import load_engine
 
 STREAMS, REPEATS, TOKENS, LONG_PROMPT = (1, 4, 16), 3, 128, 900
+START_S, SPEED_S, PREFILL_S, EXACT_S = 90.0, 15.0, 5.0, 60.0
 SAMPLINGS = {
     "greedy": Sampling(temperature=0.0),
     "seeded": Sampling(temperature=0.8, top_p=0.95, seed=20_261_129),
@@ -47,42 +50,22 @@ class Phases:
         self._since = (phase, now)
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One reply to be made. `drafted`: whether it may draft; `salt` keeps it from prompts that others left."""
-
-    prompt: Sequence[int]
-    sampling: Sampling
-    drafted: bool
-    salt: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One that was made. `counting`: its tokens from rounds that verified drafts."""
-
-    tokens: tuple[int, ...]
-    counting: int
-    cached: int
-    ttft_ms: float
-
-
-def measure_engine(model: str | None = None) -> dict[str, Any]:
-    """A table for each model and each kind of operators. `failed` names those whose replies differed."""
-    found: dict[str, Any] = {"failed": []}
+def measure_engine(blocks: Blocks, model: str | None = None, kernels: str = "both") -> None:
+    """Blocks for each model and each kind of operators: its start, speeds, a long prompt, and equal replies."""
     for name, path in _models(model).items():
-        found[name] = runs = {}
         if isinstance(path, Exception):
-            runs["not run"] = f"{type(path).__name__}: {path}"
-            print(f"{name}: not run, {path}")
+            blocks.leave_out(name, f"{type(path).__name__}: {path}")
             continue
-        for kernels in ("auto", "reference"):
-            runs[kernels] = run = _measured(name, path, kernels)
-            if run["exactness"]["differing"]:
-                found["failed"].append(f"{name} {kernels}")
-            if run["kernels"]["route"] == "reference":
+        for asked in ("auto", "reference") if kernels == "both" else (kernels,):
+            at = f"{name}, --kernels {asked}"
+            start = partial(Measured, name, path, asked)
+            started = blocks.run(at, START_S, start, lambda engine: engine.facts)
+            if started is None:
+                continue
+            with started as engine:
+                engine.measure(blocks, at)
+            if engine.facts["kernels"]["route"] == "reference":
                 break
-    return found
 
 
 def _models(model: str | None) -> dict[str, str | Exception]:
@@ -94,29 +77,42 @@ def _models(model: str | None) -> dict[str, str | Exception]:
     return {model or "default model": default, PAIR: str(ASSETS / PAIR)}
 
 
-def _measured(name: str, path: str, kernels: str) -> dict[str, Any]:
-    phases = Phases()
-    config = ServeConfig(model=path, parallel=max(STREAMS), context=1024, prompt_cache_gib=0.5, kernels=kernels)
-    start = time.perf_counter()
-    with _said() as lines:
-        engine = load_engine(config, phases)
-    start_s = time.perf_counter() - start
-    try:
-        about: Any = engine.capabilities()
-        facts = {key: about[key] for key in ("kernels", "arithmetic", "window_ms")}
+class Measured:
+    """A model started as the server starts it, and what is measured of it. A context manager that ends it.
+
+    Attributes:
+        facts: what it says about itself, and how long its start took.
+    """
+
+    def __init__(self, name: str, path: str, kernels: str) -> None:
+        phases = Phases()
+        config = ServeConfig(model=path, parallel=max(STREAMS), context=1024, prompt_cache_gib=0.5, kernels=kernels)
+        start = time.perf_counter()
+        with _said() as lines:
+            self.engine = load_engine(config, phases)
+        start_s = time.perf_counter() - start
+        about: Any = self.engine.capabilities()
+        self.facts = facts = {key: about[key] for key in ("kernels", "arithmetic", "window_ms")}
         facts |= {"start_s": round(start_s, 2), "phases_s": phases.seconds, "lines": lines}
         facts["drafter"] = (about["drafter"] or {}).get("name")
         print(f"{name}, --kernels {kernels}: {about['kernels']}, {about['arithmetic']}, drafter {facts['drafter']}")
         print(f"    start {start_s:.1f} s: {phases.seconds}")
         print(f"    windows {about['window_ms']} ms", flush=True)
-        facts["speed"] = [_speed(engine, count) for count in STREAMS]
-        facts["prefill"] = _prefill(engine)
-        facts["exactness"] = _exactness(engine)
-        return facts
-    finally:
-        engine.close()
-        del engine
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.engine.close()
+        del self.engine
         gc.collect()
+
+    def measure(self, blocks: Blocks, at: str) -> None:
+        """A block for each number of streams, one for a long prompt and one for equal replies."""
+        for count in STREAMS:
+            blocks.run(f"{at}, {count} streams", SPEED_S, lambda: speed(self.engine, count))  # noqa: B023
+        blocks.run(f"{at}, prefill", PREFILL_S, lambda: _prefill(self.engine))
+        blocks.run(f"{at}, exactness", EXACT_S, lambda: _exactness(self.engine))
 
 
 @contextmanager
@@ -140,14 +136,14 @@ def _said() -> Iterator[list[str]]:
         logger.setLevel(before)
 
 
-def _speed(engine: Engine, streams: int) -> dict[str, Any]:
+def speed(engine: Engine, streams: int) -> dict[str, Any]:
     """Tokens a second over all streams, plain and drafted in turn, each median of REPEATS."""
     rates: dict[bool, list[float]] = {False: [], True: []}
     for repeat in range(REPEATS + 1):
         for drafted, seen in rates.items():
             asks = [_ask(engine, number, SAMPLINGS["greedy"], drafted) for number in range(streams)]
             start = time.perf_counter()
-            replies = _make(engine, asks)
+            replies = make(engine, asks)
             if repeat:  # the first pair warms up
                 seen.append(sum(len(reply.tokens) for reply in replies) / (time.perf_counter() - start))
     plain, drafted_rate = statistics.median(rates[False]), statistics.median(rates[True])
@@ -164,33 +160,33 @@ def _speed(engine: Engine, streams: int) -> dict[str, Any]:
 def _prefill(engine: Engine) -> dict[str, Any]:
     """Milliseconds to the first token of a long prompt, fastest of three."""
     prompt = (_encoded(engine, "".join(PROMPTS)) * LONG_PROMPT)[:LONG_PROMPT]
-    found = [
-        _make(engine, [Ask(prompt, SAMPLINGS["greedy"], False, f"long {number}")], 2)[0].ttft_ms for number in range(4)
-    ]
+    asks = [Generation("long", prompt, 2, SAMPLINGS["greedy"], draft=False, cache_salt=f"long {i}") for i in range(4)]
+    found = [make(engine, [ask])[0].finished.stats.ttft_ms for ask in asks]
     print(f"    first token of {LONG_PROMPT} after {min(found[1:]):.1f} ms", flush=True)
     return {"prompt_tokens": LONG_PROMPT, "ttft_ms": round(min(found[1:]), 2)}
 
 
 def _exactness(engine: Engine) -> dict[str, Any]:
-    """Replies made alone without drafts against the same with drafts, beside others and from kept prompts."""
+    """Replies made alone without drafts against the same with drafts, beside others and from kept prompts.
+
+    Raises:
+        RuntimeError: one differs.
+    """
     asked = [(number, sampling) for number in range(len(PROMPTS)) for sampling in SAMPLINGS]
 
-    def asks(way: str, *, drafted: bool, salted: bool = True) -> list[Ask]:
+    def asks(way: str, *, drafted: bool, salted: bool = True) -> list[Generation]:
         return [
             _ask(engine, number, SAMPLINGS[sampling], drafted, f"{way} {number} {sampling}" if salted else "resumed")
             for number, sampling in asked
         ]
 
-    def alone(some: Sequence[Ask]) -> list[Reply]:
-        return [_make(engine, [one])[0] for one in some]
-
-    plain = alone(asks("alone", drafted=False))
+    plain = make(engine, asks("alone", drafted=False), 1)
     ways = {
-        "alone, drafted": alone(asks("alone drafted", drafted=True)),
-        "12 together": _make(engine, asks("together", drafted=False)),
-        "12 together, drafted": _make(engine, asks("together drafted", drafted=True)),
-        "left for later": alone(asks("", drafted=True, salted=False)),
-        "resumed": _make(engine, asks("", drafted=True, salted=False)),
+        "alone, drafted": make(engine, asks("alone drafted", drafted=True), 1),
+        "12 together": make(engine, asks("together", drafted=False)),
+        "12 together, drafted": make(engine, asks("together drafted", drafted=True)),
+        "left for later": make(engine, asks("", drafted=True, salted=False), 1),
+        "resumed": make(engine, asks("", drafted=True, salted=False)),
     }
     differing = {
         way: sum(one.tokens != other.tokens for one, other in zip(plain, made, strict=True))
@@ -198,53 +194,34 @@ def _exactness(engine: Engine) -> dict[str, Any]:
     }
     compared = sum(len(reply.tokens) for made in ways.values() for reply in made)
     counting = sum(reply.counting for made in ways.values() for reply in made)
-    print(f"    {compared} tokens compared, {counting} counting, differing replies: {differing}", flush=True)
+    told = f"{compared} tokens compared, {counting} counting, differing replies: {differing}"
+    print(f"    {told}", flush=True)
+    if any(differing.values()):
+        raise RuntimeError(told)
     return {
         "compared_tokens": compared,
         "counting_tokens": counting,
-        "resumed_tokens": sum(reply.cached for reply in ways["resumed"]),
+        "resumed_tokens": sum(reply.finished.stats.cached_tokens for reply in ways["resumed"]),
         "by_way": differing,
-        "differing": sum(differing.values()),
     }
 
 
-def _ask(engine: Engine, number: int, sampling: Sampling, drafted: bool, salt: str = "") -> Ask:
-    """A prompt that is longer than a page, so that it can be resumed."""
+def _ask(engine: Engine, number: int, sampling: Sampling, drafted: bool, salt: str = "") -> Generation:
+    """A prompt that is longer than a page, so that it can be resumed; its own salt keeps it from what others left."""
     text = PROMPTS[number % len(PROMPTS)] * (2 + number % 5)
-    return Ask(_encoded(engine, text)[: 70 + 13 * number], sampling, drafted, salt or f"speed {time.perf_counter()}")
+    return Generation(
+        id=str(number),
+        prompt=_encoded(engine, text)[: 70 + 13 * number],
+        max_tokens=TOKENS,
+        sampling=sampling,
+        ignore_eos=True,
+        draft=drafted,
+        cache_salt=salt or f"speed {time.perf_counter()}",
+    )
 
 
 def _encoded(engine: Engine, text: str) -> tuple[int, ...]:
     return tuple(engine.tokenizer.encode(text))
-
-
-def _make(engine: Engine, asks: Sequence[Ask], tokens: int = TOKENS) -> list[Reply]:
-    """All submitted at once."""
-    events: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-    for number, ask in enumerate(asks):
-        generation = Generation(
-            id=str(number),
-            prompt=tuple(ask.prompt),
-            max_tokens=tokens,
-            sampling=ask.sampling,
-            ignore_eos=True,
-            draft=ask.drafted,
-            cache_salt=ask.salt,
-        )
-        engine.submit(generation, lambda event, number=number: events.put((number, event)))
-    found: list[list[int]] = [[] for _ in asks]
-    replies: dict[int, Reply] = {}
-    while len(replies) < len(asks):
-        number, event = events.get(timeout=120)
-        if isinstance(event, Tokens):
-            found[number] += event.tokens
-        elif isinstance(event, Finished):
-            if event.error:
-                raise RuntimeError(event.error)
-            stats = event.stats
-            counting = min(stats.completion_tokens, stats.drafted_rounds + stats.accepted)
-            replies[number] = Reply(tuple(found[number]), counting, stats.cached_tokens, stats.ttft_ms)
-    return [replies[number] for number in range(len(asks))]
 
 
 MODEL_VARIABLE = "TFJAX_BENCH_MODEL"

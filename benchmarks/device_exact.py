@@ -8,12 +8,12 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.exact_making import Neighbours, make
+from benchmarks.exact_neighbours import Neighbours
 from benchmarks.exact_pair import DRAFTER, TARGET, Job, four_bit_target, jobs_of, misled_drafter, unpacked
 from benchmarks.exact_report import HEADER, Arm, ArmReport, Budget
 from benchmarks.exact_served import Started, compare_states, start
@@ -29,7 +29,7 @@ from benchmarks.exact_variants import (
     expected_steps,
     reply_tokens,
 )
-from benchmarks.exactness import Made
+from benchmarks.replies import Made, make
 from tfjax.config import ServeConfig
 from tfjax.engine.api import Generation
 from tfjax.engine.engine import Engine
@@ -43,17 +43,25 @@ TURNED = 5
 STATE_STREAMS, STATE_JOBS, STATE_TOKENS, STATE_PROMPT = 4, 6, 96, 100
 
 
-def measure_exact(goal: int, seconds: float) -> dict[str, Any]:
-    """Prints a line for each arm. `failed` tells that a reply or a state of the cache was not its reference's."""
+def measure_exact(
+    goal: int, seconds: float, kernels: str = "auto", write: Callable[[dict[str, Any]], object] = lambda found: None
+) -> dict[str, Any]:
+    """Prints a line for each arm. `failed` tells that a reply or a state of the cache was not its reference's.
+
+    `write` is told what was found so far after every arm.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        return Proof(goal, seconds, Path(folder)).run()
+        return Proof(goal, seconds, Path(folder), kernels, write).run()
 
 
 class Proof:
     """Runs all variants; what there is no time for is left out and told."""
 
-    def __init__(self, goal: int, seconds: float, folder: Path) -> None:
+    def __init__(
+        self, goal: int, seconds: float, folder: Path, kernels: str, write: Callable[[dict[str, Any]], object]
+    ) -> None:
         self._goal, self._folder, self._reply = goal, folder, reply_tokens(goal)
+        self._kernels, self._write = kernels, write
         self._budget = Budget(seconds, [step for variant in VARIANTS for step in expected_steps(variant)])
         self._start_s = START_S
         self._salts = itertools.count()
@@ -80,6 +88,12 @@ class Proof:
                 self._errors.append(f"{variant.name}: {type(error).__name__}: {error}"[:500])
                 print(self._errors[-1], flush=True)
             self._budget.skip_to(steps)
+        found = self._found()
+        tell(found)
+        return found
+
+    def _found(self) -> dict[str, Any]:
+        """So far."""
         found = summary(self._goal, self._reports, self._states, self._left_out, self._errors)
         return found | {"reply_tokens": self._reply, "starts": self._starts}
 
@@ -113,6 +127,7 @@ class Proof:
             parallel=LANES,
             context=CONTEXT,
             prompt_cache_gib=0.25,
+            kernels=self._kernels,
         )
 
     def _drafter(self, variant: Variant) -> Path:
@@ -181,9 +196,11 @@ class Proof:
             if fit:
                 self._make_all(engine, variant, arm, [*jobs[first:], *jobs[:first]][:fit], report)
             elif repeats:
+                report.stopped = True
                 break
-        if report.replies or report.left_out:
+        if report.replies or report.left_out or report.stopped:
             print(report.line(), flush=True)
+        self._write(self._found())
 
     def _make_all(self, engine: Engine, variant: Variant, arm: Arm, jobs: Sequence[Job], report: ArmReport) -> None:
         """Make each reply once, and compare."""
@@ -228,28 +245,38 @@ def summary(
     left_out: Sequence[str],
     errors: Sequence[str],
 ) -> dict[str, Any]:
-    """What all arms give together. Prints it in a line, and the first differences."""
-    counted, replies = sum(one.counted for one in reports), sum(one.replies for one in reports)
+    """What all arms give together. `reached` tells whether as many tokens counted as were wanted."""
+    counted = sum(one.counted for one in reports)
     different = [f"{one.variant}, {one.arm}: {what}" for one in reports for what in one.different]
     other_states = [what for state in states for what in state["different"]]
-    compared, left = sum(state["compared"] for state in states), sum(one.left_out for one in reports)
-    print(
-        f"{counted} counting tokens of {goal} wanted; {replies} replies, {len(different)} different; {compared} states "
-        f"of the cache, {len(other_states)} different; left out: {left} replies, {', '.join(left_out) or 'no start'}"
-    )
-    for what in [*different[:8], *other_states[:8]]:
-        print(f"  DIFFERENT: {what}")
     return {
         "goal": goal,
         "counting_tokens": counted,
-        "replies": replies,
+        "reached": counted >= goal,
+        "replies": sum(one.replies for one in reports),
         "different": len(different),
-        "states": compared,
+        "states": sum(state["compared"] for state in states),
         "different_states": len(other_states),
+        "differences": [*different, *other_states],
         "failed": bool(different or other_states or errors),
         "errors": list(errors),
         "left_out": list(left_out),
-        "left_out_replies": left,
+        "left_out_replies": sum(one.left_out for one in reports),
+        "stopped_early": [one.shortened for one in reports if one.shortened],
         "cache_states": list(states),
         "arms": [one.as_dict() for one in reports],
     }
+
+
+def tell(found: dict[str, Any]) -> None:
+    """The sum in a line, then what there was no time for, then the first differences."""
+    print(
+        f"{found['counting_tokens']} counting tokens of {found['goal']} wanted; {found['replies']} replies, "
+        f"{found['different']} different; {found['states']} states of the cache, {found['different_states']} different"
+    )
+    left = [*(f"{name} (all of it)" for name in found["left_out"]), *found["stopped_early"]]
+    if left or not found["reached"]:
+        early = "" if found["reached"] else f"STOPPED EARLY, {found['goal'] - found['counting_tokens']} tokens short; "
+        print(f"{early}no time was left for: {'; '.join(left) or 'nothing that was planned'}")
+    for what in found["differences"][:16]:
+        print(f"  DIFFERENT: {what}")

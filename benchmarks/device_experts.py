@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.blocks import Blocks
 from benchmarks.device_kernels import BYTES_PER_SECOND, measured, random_matrices, tried
 from tfjax.kernels.experts import Experts, experts_mlp, in_order_of_rank
 from tfjax.kernels.gpu.grouped_matmul import grouped_glu, grouped_matmul
@@ -21,43 +22,44 @@ LAYERS = 3
 """Taken in turn, so that weights come from memory and not from the cache."""
 
 ROWS = (1, 16, 64)
+ROWS_S = 30.0
 
 
-def measure_experts() -> list[dict[str, Any]]:
+def measure_experts(blocks: Blocks, spec: Spec = SPECS["LFM2.5-24B-A2B"]) -> None:
     """Prints a line per row count, then one per tile that was tried."""
-    spec = SPECS["LFM2.5-24B-A2B"]
     gate_up = random_matrices(1, (LAYERS * spec.experts, 2 * spec.expert_inner, spec.hidden))
     down = random_matrices(2, (LAYERS * spec.experts, spec.hidden, spec.expert_inner))
     print(
         f"{spec.name}: {spec.experts} experts of {spec.hidden} x {spec.expert_inner}, {spec.picked} a row; us a layer"
     )
-    found = []
     for rows in ROWS:
-        choice = _choice(spec, rows)
-        touched = statistics.mean(len(np.unique(layer)) for layer in choice)
-        size = 2 * spec.hidden * spec.expert_inner
-        row: dict[str, Any] = {"rows": rows, "experts_touched": touched}
-        row["floor_us"] = {
-            name: touched * factor * size / BYTES_PER_SECOND * 1e6 for name, factor in (("glu", 2), ("down", 1))
-        }
-        x = random_matrices(3, (1, rows, spec.hidden))[0]
-        arguments = (x, jnp.asarray(choice), gate_up, down)
-        row["plans_us"] = {}
-        for plans in _plans(spec, rows):
-            row["plans_us"][_label(plans)] = tried(lambda: _ours(spec, plans, arguments))  # noqa: B023 - called at once
-        if rows == ROWS[0]:
-            row["every_kernel"] = tried(lambda: _every_kernel(spec, arguments))  # noqa: B023
-        row["xla_us"] = tried(lambda: _xla(spec, arguments))  # noqa: B023
-        floor = row["floor_us"]
-        print(
-            f"{rows:>3} rows, {touched:.1f} experts: floor {floor['glu']:.1f} + {floor['down']:.1f}, "
-            f"XLA's experts {row['xla_us']}",
-            flush=True,
-        )
-        for label, times in row["plans_us"].items():
-            print(f"    {label}: {times}", flush=True)
-        found.append(row)
-    return found
+        blocks.run(f"experts, {rows} rows", ROWS_S, lambda: _measured(spec, rows, gate_up, down))  # noqa: B023
+
+
+def _measured(spec: Spec, rows: int, gate_up: jax.Array, down: jax.Array) -> dict[str, Any]:
+    choice = _choice(spec, rows)
+    touched = statistics.mean(len(np.unique(layer)) for layer in choice)
+    size = 2 * spec.hidden * spec.expert_inner
+    row: dict[str, Any] = {"rows": rows, "experts_touched": touched}
+    row["floor_us"] = floor = {
+        name: touched * factor * size / BYTES_PER_SECOND * 1e6 for name, factor in (("glu", 2), ("down", 1))
+    }
+    x = random_matrices(3, (1, rows, spec.hidden))[0]
+    arguments = (x, jnp.asarray(choice), gate_up, down)
+    row["plans_us"] = {}
+    for plans in _plans(spec, rows):
+        row["plans_us"][_label(plans)] = tried(lambda: _ours(spec, plans, arguments))  # noqa: B023 - called at once
+    if rows == ROWS[0]:
+        row["every_kernel"] = tried(lambda: _every_kernel(spec, arguments))
+    row["xla_us"] = tried(lambda: _xla(spec, arguments))
+    print(
+        f"{rows:>3} rows, {touched:.1f} experts: floor {floor['glu']:.1f} + {floor['down']:.1f}, "
+        f"XLA's experts {row['xla_us']}",
+        flush=True,
+    )
+    for label, times in row["plans_us"].items():
+        print(f"    {label}: {times}", flush=True)
+    return row
 
 
 def _choice(spec: Spec, rows: int) -> Any:

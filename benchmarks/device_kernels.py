@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from benchmarks.blocks import Blocks
 from tfjax.kernels.gpu.layer_matmul import layer_matmul
 from tfjax.kernels.gpu.plans import Form, Plan, plan_of, split_of
 from tfjax.kernels.gpu.sum_norm import sum_norm
@@ -23,6 +24,7 @@ SHAPES = ((8192, 28672, 2), (4096, 28672, 2), (14336, 4096, 4), (4096, 6144, 8),
 """Inner size, columns, and how many layers stand in the stack."""
 
 ROWS = (16, 64)
+PRODUCT_S, NORMS_S = 25.0, 10.0
 
 
 def measured(function: Callable[..., Any], *arguments: Any) -> list[tuple[str, float]]:
@@ -37,7 +39,8 @@ def measured_once(work: Callable[[], Any]) -> list[tuple[str, float]]:
     """The same of work that was done before and that cannot be repeated with the same arguments."""
     from jax.experimental.mosaic.gpu import profiler
 
-    extension = profiler.mosaic_gpu_lib._mosaic_gpu_ext
+    module: Any = profiler
+    extension = module.mosaic_gpu_lib._mosaic_gpu_ext
     extension._cupti_init()
     try:
         jax.block_until_ready(work())
@@ -46,36 +49,38 @@ def measured_once(work: Callable[[], Any]) -> list[tuple[str, float]]:
     return [(name, 1000 * milliseconds) for name, milliseconds in kernels]
 
 
-def measure_kernels() -> list[dict[str, Any]]:
+def measure_kernels(blocks: Blocks, shapes: Sequence[tuple[int, int, int]] = SHAPES) -> None:
     """Prints a line per shape and row count."""
-    print(
-        f"{'inner x columns':>15} {'rows':>4} {'floor':>7} {'ours':>7} {'of floor':>8} {'XLA':>7}  tiles (others), us"
-    )
+    print(f"{'inner x columns':>15} rows   floor    ours of floor     XLA  tiles (others), us")
+    for inner, columns, layers in shapes:
+        blocks.run(f"{inner}x{columns}", PRODUCT_S, lambda: _products(inner, columns, layers))  # noqa: B023
+    blocks.run("norms", NORMS_S, _norms)
+
+
+def _products(inner: int, columns: int, layers: int) -> list[dict[str, Any]]:
+    weight = random_matrices(1, (layers, columns, inner))
+    singles = [weight[layer] for layer in range(layers)]
     found = []
-    for inner, columns, layers in SHAPES:
-        weight = random_matrices(1, (layers, columns, inner))
-        singles = [weight[layer] for layer in range(layers)]
-        for rows in ROWS:
-            x = random_matrices(2, (rows, inner))
-            row: dict[str, Any] = {"inner": inner, "columns": columns, "rows": rows, "split": split_of(inner, columns)}
-            row["floor_us"] = 2 * inner * columns / BYTES_PER_SECOND * 1e6
-            row["xla_us"] = tried(lambda: _xla(x, singles))  # noqa: B023 - called at once
-            times = {}
-            for plan in _plans(inner, columns, rows):
-                label = f"{plan.form} {plan.columns}x{plan.inner} {plan.stages}"
-                times[label] = tried(lambda: _ours(x, weight, plan))  # noqa: B023 - called at once
-            row["plans_us"] = times
-            tuned = next(iter(times))
-            ours = times[tuned]
-            others = ", ".join(f"{name} {_us(value)}" for name, value in times.items() if name != tuned)
-            ratio = f"{ours / row['floor_us']:8.2f}" if isinstance(ours, float) else "       -"
-            print(
-                f"{inner:>7}x{columns:<7} {rows:>4} {row['floor_us']:7.1f} {_us(ours):>7} {ratio} "
-                f"{_us(row['xla_us']):>7}  {tuned} ({others})",
-                flush=True,
-            )
-            found.append(row)
-    found.extend(_norms())
+    for rows in ROWS:
+        x = random_matrices(2, (rows, inner))
+        row: dict[str, Any] = {"inner": inner, "columns": columns, "rows": rows, "split": split_of(inner, columns)}
+        row["floor_us"] = 2 * inner * columns / BYTES_PER_SECOND * 1e6
+        row["xla_us"] = tried(lambda: _xla(x, singles))  # noqa: B023 - called at once
+        times = {}
+        for plan in _plans(inner, columns, rows):
+            label = f"{plan.form} {plan.columns}x{plan.inner} {plan.stages}"
+            times[label] = tried(lambda: _ours(x, weight, plan))  # noqa: B023 - called at once
+        row["plans_us"] = times
+        tuned = next(iter(times))
+        ours = times[tuned]
+        others = ", ".join(f"{name} {_us(value)}" for name, value in times.items() if name != tuned)
+        ratio = f"{ours / row['floor_us']:8.2f}" if isinstance(ours, float) else "       -"
+        print(
+            f"{inner:>7}x{columns:<7} {rows:>4} {row['floor_us']:7.1f} {_us(ours):>7} {ratio} "
+            f"{_us(row['xla_us']):>7}  {tuned} ({others})",
+            flush=True,
+        )
+        found.append(row)
     return found
 
 
@@ -99,7 +104,8 @@ def random_matrices(seed: int, shape: tuple[int, ...]) -> jax.Array:
 
 
 def _matrix(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    return jax.random.normal(key, shape, jnp.bfloat16) * jnp.bfloat16(0.02)
+    made: jax.Array = jax.random.normal(key, shape, jnp.bfloat16) * jnp.bfloat16(0.02)
+    return made
 
 
 def _plans(inner: int, columns: int, rows: int) -> list[Plan]:
@@ -124,7 +130,9 @@ def _ours(x: jax.Array, weight: jax.Array, plan: Plan) -> float:
             parts = layer_matmul(x, weight, layer, jnp.int32(len(x)), split=split, plan=plan)
             return total + parts[0, 0, 0], None
 
-        return jax.lax.scan(one, jnp.float32(0), jnp.tile(jnp.arange(len(weight), dtype=jnp.int32), 3))[0]
+        layers = jnp.tile(jnp.arange(len(weight), dtype=jnp.int32), 3)
+        total: jax.Array = jax.lax.scan(one, jnp.float32(0), layers)[0]
+        return total
 
     kernels = [us for name, us in measured(jax.jit(all_layers), x, weight) if "matmul" in name]
     return statistics.median(kernels)
@@ -142,7 +150,7 @@ def _xla(x: jax.Array, weights: Sequence[jax.Array]) -> float:
 
 
 def _norms() -> list[dict[str, Any]]:
-    found = []
+    found: list[dict[str, Any]] = []
     for rows in ROWS:
         parts, x = random_matrices(3, (4, rows, 4096)).astype(jnp.float32), random_matrices(4, (rows, 4096))
         weight = random_matrices(5, (2, 4096))

@@ -1,4 +1,4 @@
-"""Windows, holds and plain streams of published shapes: random weights, XLA's operators, one bucket for all forwards.
+"""Windows, holds and plain streams of published shapes with random weights, one bucket for all forwards of a kind.
 
 What is timed are the server's own programs: the target's forward with the drafter's taps and draws, the drafter's hold.
 """
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from benchmarks.blocks import Blocks
 from benchmarks.shapes import CONTEXT, SHAPES, Shape, random_drafter, random_target
 from tfjax.engine.buckets import Plan
 from tfjax.engine.compiling import compile_all
@@ -66,23 +67,20 @@ class Made:
     seconds: dict[str, float]
 
 
-def measure_shapes(seconds: float, shapes: Sequence[Shape] = SHAPES) -> list[dict[str, Any]]:
+def measure_shapes(blocks: Blocks, kernels: str = "auto", shapes: Sequence[Shape] = SHAPES) -> None:
     """Prints a line for each window and hold. A shape that memory or time does not suffice for is left out with why."""
-    end, found, compile_s = time.monotonic() + seconds, [], FIRST_COMPILE_S
+    compile_s = FIRST_COMPILE_S
     for index, shape in enumerate(shapes):
         ratio = 1.0 if not index else shape.target.layers / shapes[index - 1].target.layers
         needed_s = CAUTION * compile_s * ratio + OTHER_S
-        reason = obstacle(shape.weight_bytes, end - time.monotonic(), needed_s)
+        reason = obstacle(shape.weight_bytes, blocks.left_s, needed_s)
         if reason:
-            print(f"{shape.name} shape left out: {reason}", flush=True)
-            found.append({"shape": shape.name, "left_out": reason})
+            blocks.leave_out(shape.name, reason)
             continue
-        row = _measure(shape, end)
-        compile_s = row["seconds"]["compiling"]
-        found.append(row)
+        row = blocks.run(shape.name, 0.0, partial(_measure, shape, kernels, blocks))
+        compile_s = row["seconds"]["compiling"] if row else compile_s * ratio
         jax.clear_caches()
         gc.collect()
-    return found
 
 
 def obstacle(weight_bytes: int, left_s: float, needed_s: float) -> str:
@@ -95,11 +93,12 @@ def obstacle(weight_bytes: int, left_s: float, needed_s: float) -> str:
     return ""
 
 
-def _measure(shape: Shape, end: float) -> dict[str, Any]:
-    made = _make(shape)
+def _measure(shape: Shape, kernels: str, blocks: Blocks) -> dict[str, Any]:
+    made = _make(shape, kernels)
+    operators = str(made.backends[ROWS[0]].kernels.route)
     gib, assumed = shape.weight_bytes / 2**30, f"; assumed: {shape.assumed}" if shape.assumed else ""
     print(
-        f"{shape.name} shape, random weights, {gib:.1f} GiB with the drafter, single bucket, context {PAST}: "
+        f"{shape.name} shape, random weights, {gib:.1f} GiB with the drafter, {operators} operators, context {PAST}: "
         f"weights {made.seconds['weights']:.1f} s, compiling {made.seconds['compiling']:.1f} s{assumed}"
     )
     windows, holds = {}, {}
@@ -113,14 +112,14 @@ def _measure(shape: Shape, end: float) -> dict[str, Any]:
     plain = {}
     if shape.plain:
         for rows in (ROWS[0], ROWS[-1]):
-            plain[rows] = _plain(made, rows, min(PLAIN_S, end - time.monotonic()))
+            plain[rows] = plain_rate(made.backends[rows], min(PLAIN_S, blocks.left_s))
             print(f"  plain, 1 stream through the lane loop, bucket of {rows}: {plain[rows]:.0f} tokens/s", flush=True)
     return {
         "shape": shape.name,
         "weights": "random",
         "assumed": shape.assumed,
         "weight_bytes": {"target": shape.target_bytes, "drafter": shape.drafter_bytes},
-        "operators": "XLA, single bucket",
+        "operators": operators,
         "context": PAST,
         "seconds": {name: round(value, 1) for name, value in made.seconds.items()},
         "window_ms": {rows: _as_dict(timed) for rows, timed in windows.items()},
@@ -129,17 +128,19 @@ def _measure(shape: Shape, end: float) -> dict[str, Any]:
     }
 
 
-def _make(shape: Shape) -> Made:
+def _make(shape: Shape, kernels: str) -> Made:
     start = time.perf_counter()
-    target = random_target(shape)
+    target = random_target(shape, kernels)
+    form = shape.family.stacked if target.kernels.stacked else None
+    tile_rows = form.tile_rows(shape.target) if form else TILE_ROWS
     drafter = random_drafter(shape, target)
     jax.block_until_ready(jax.tree.leaves(nnx.state(target.module)))
     weights_s = time.perf_counter() - start
     start = time.perf_counter()
-    step, memory = Step(target.module, shape.drafter.taps), _memory(shape)
-    buckets = {rows: Bucket(rows, rows, TILE_ROWS) for rows in ROWS}
+    step, memory = Step(target.module, shape.drafter.taps), memory_of(shape.weight_bytes)
+    buckets = {rows: Bucket(rows, rows, tile_rows) for rows in ROWS}
     backends = {
-        rows: TargetBackend(target, step, Plan("single-bucket", (bucket,), (bucket,)), memory)
+        rows: TargetBackend(target, step, Plan("one bucket", (bucket,), (bucket,)), memory)
         for rows, bucket in buckets.items()
     }
     first = backends[ROWS[0]]
@@ -157,7 +158,7 @@ def _make(shape: Shape) -> Made:
     return Made(backends, block_step, cache, table, seconds)
 
 
-def _memory(shape: Shape) -> MemoryPlan:
+def memory_of(weight_bytes: int) -> MemoryPlan:
     """Of the most streams with all of the context each."""
     lanes = STREAMS[-1]
     return MemoryPlan(
@@ -166,7 +167,7 @@ def _memory(shape: Shape) -> MemoryPlan:
         lanes=lanes,
         pages=lanes * -(-CONTEXT // PAGE_ROWS),
         cache_bytes=0,
-        weight_bytes=shape.weight_bytes,
+        weight_bytes=weight_bytes,
         budget_bytes=memory_budget(),
     )
 
@@ -183,7 +184,7 @@ def _window(made: Made, rows: int) -> Callable[[], Any]:
     """A forward of so many rows of one stream behind PAST others."""
     backend = made.backends[rows]
     bucket, buffer = backend.plan.verify[0], RowsBuffer(rows)
-    lay_out(buffer, [Run(0, PAST, rows)], tile_rows=TILE_ROWS, scratch_lane=backend.memory.lanes)
+    lay_out(buffer, [Run(0, PAST, rows)], tile_rows=bucket.tile_rows, scratch_lane=backend.memory.lanes)
     buffer["draw_row"][:] = np.arange(rows)
     token = np.random.default_rng(0).integers(0, backend.vocab, rows).astype(np.int32)
 
@@ -242,9 +243,9 @@ class _Counting:
             raise RuntimeError(stream.error)
 
 
-def _plain(made: Made, rows: int, seconds: float) -> float:
-    """Tokens a second of one greedy stream, from its second token on."""
-    backend, listener = made.backends[rows], _Counting()
+def plain_rate(backend: TargetBackend, seconds: float) -> float:
+    """Tokens a second of one greedy stream through the lane loop, from its second token on."""
+    listener = _Counting()
     settings = Settings(
         lanes=backend.memory.lanes,
         context=CONTEXT,

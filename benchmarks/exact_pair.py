@@ -47,13 +47,19 @@ class Job:
     sampling: Sampling
 
 
-def jobs_of(tokenizer: Tokenizer, count: int, tokens: int, longest: int) -> list[Job]:
-    """Prompts of all lengths up to `longest`, each at a place of its own in real code, the samplings in turn."""
+def code_tokens(tokenizer: Tokenizer, least: int) -> list[int]:
+    """More than `least` tokens of Python's own library."""
     text: list[int] = []
     for module in itertools.cycle((argparse, csv, queue, json, shutil)):
         text += tokenizer.encode(Path(str(module.__file__)).read_text("utf-8"))
-        if len(text) > longest + 64 * count:
+        if len(text) > least:
             break
+    return text
+
+
+def jobs_of(tokenizer: Tokenizer, count: int, tokens: int, longest: int) -> list[Job]:
+    """Prompts of all lengths up to `longest`, each at a place of its own in real code, the samplings in turn."""
+    text = code_tokens(tokenizer, longest + 64 * count)
     lengths = dict.fromkeys(min(length, longest) for length in LENGTHS)
     found = []
     for number, length, name in zip(range(count), itertools.cycle(lengths), itertools.cycle(SAMPLINGS), strict=False):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.exactness import Made
+from benchmarks.replies import Made
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class ArmReport:
         cached: prompt tokens that were taken from the prefix cache.
         drafted, kept: drafts verified and emitted, by place in the window, first draft at 0.
         left_out: replies that there was no time for.
+        stopped: a repeated arm ended for want of time, before enough tokens counted.
         different: the replies that were not equal to their reference.
     """
 
@@ -59,6 +60,7 @@ class ArmReport:
     drafted: Counter[int] = field(default_factory=Counter)
     kept: Counter[int] = field(default_factory=Counter)
     left_out: int = 0
+    stopped: bool = False
     seconds: float = 0.0
     different: list[str] = field(default_factory=list)
 
@@ -66,6 +68,12 @@ class ArmReport:
     def counted(self) -> int:
         """Counting tokens; none where nothing was drafted or nothing rejected."""
         return self.counting if self.drafted.total() > self.kept.total() else 0
+
+    @property
+    def shortened(self) -> str:
+        """What of the arm there was no time for; empty for nothing."""
+        missing = f"{self.left_out} replies" if self.left_out else "more repeats" if self.stopped else ""
+        return f"{self.variant}, {self.arm}: {missing}" if missing else ""
 
     def add(self, name: str, made: Made, wanted: Made) -> None:
         """Compare a reply with its reference: tokens, their hash and why it ended."""
@@ -100,7 +108,8 @@ class ArmReport:
 
     def line(self) -> str:
         drafted, kept = self.drafted.total(), self.kept.total()
-        left = f", {self.left_out} left out for want of time" if self.left_out else ""
+        missing = f"{self.left_out} left out" if self.left_out else "stopped" if self.stopped else ""
+        left = f", {missing} for want of time" if missing else ""
         return (
             f"{self.variant:28s} {self.arm:32s} {self.replies:7d} {self.tokens:7d} {self.counted:8d} {drafted:7d} "
             f"{kept:7d} {drafted - kept:8d} {self.cached:7d} {len(self.different):9d} {self.seconds:6.1f}{left}"

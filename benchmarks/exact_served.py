@@ -7,8 +7,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.exact_making import make
 from benchmarks.exact_state import WatchedState
+from benchmarks.replies import make
 from tfjax.config import ServeConfig
 from tfjax.engine.api import Generation
 from tfjax.engine.engine import Engine, Served

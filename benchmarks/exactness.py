@@ -6,7 +6,6 @@ count.
 
 from __future__ import annotations
 
-import queue
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from benchmarks.drafters import KnowingProposer, Watched
+from benchmarks.replies import Made, make
 from benchmarks.suite import Prompt
-from tfjax.engine.api import Finished, Generation, Sampling, Tokens
+from tfjax.engine.api import Finished, Generation, Sampling, Ticket, Tokens
 from tfjax.engine.engine import Engine, Served
 from tfjax.engine.target import TargetBackend
 from tfjax.lanes.backend import Backend
@@ -45,19 +45,6 @@ class Job:
     @property
     def key(self) -> tuple[str, str]:
         return self.kind, self.sampling
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """One reply that was made. `counting`: its tokens from rounds with drafts."""
-
-    tokens: tuple[int, ...]
-    finished: Finished
-
-    @property
-    def counting(self) -> int:
-        stats = self.finished.stats
-        return min(stats.completion_tokens, stats.drafted_rounds + stats.accepted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +172,7 @@ class Matrix:
     def serial(self, jobs: Sequence[Job]) -> dict[tuple[str, str], Made]:
         """The reference: each reply alone, without drafts."""
         with self._engine(self._watched, None, None) as engine:
-            return {job.key: _make(engine, [replace(job.generation, draft=False)])[0] for job in jobs}
+            return {job.key: make(engine, [replace(job.generation, draft=False)])[0] for job in jobs}
 
     def run(self, way: Way, jobs: Sequence[Job], reference: dict[tuple[str, str], Made]) -> WayReport:
         """Make all replies in one way and compare their tokens with the reference."""
@@ -198,7 +185,7 @@ class Matrix:
                 batch = list(jobs[first : first + way.streams])
                 generations = [replace(job.generation, draft=way.drafter != "none") for job in batch]
                 neighbours = _disturb(engine, generations[0]) if way.cancel_neighbours else None
-                for job, made in zip(batch, _make(engine, generations), strict=True):
+                for job, made in zip(batch, make(engine, generations), strict=True):
                     _add(report, job, made, reference[job.key])
                 if neighbours is not None:
                     neighbours()
@@ -253,31 +240,10 @@ def _add(report: WayReport, job: Job, made: Made, wanted: Made) -> None:
         report.different.append(f"{job.kind}, {job.sampling}: from token {place} of {len(made.tokens)}")
 
 
-def _make(engine: Engine, generations: Sequence[Generation]) -> list[Made]:
-    """Make replies side by side and wait for all."""
-    boxes: list[queue.SimpleQueue[Tokens | Finished]] = []
-    for generation in generations:
-        box: queue.SimpleQueue[Tokens | Finished] = queue.SimpleQueue()
-        engine.submit(generation, box.put)
-        boxes.append(box)
-    return [_collect(box) for box in boxes]
-
-
-def _collect(box: queue.SimpleQueue[Tokens | Finished]) -> Made:
-    tokens: list[int] = []
-    while True:
-        event = box.get()
-        if isinstance(event, Finished):
-            if event.error is not None:
-                raise RuntimeError(event.error)
-            return Made(tuple(tokens), event)
-        tokens += event.tokens
-
-
 def _disturb(engine: Engine, model: Generation) -> Callable[[], None]:
     """Start a neighbour that is cancelled after its first tokens, and one that is cancelled in its prompt."""
     other = replace(model, id="neighbour", prompt=model.prompt[::-1], sampling=Sampling(temperature=1.0, seed=7))
-    ticket = None
+    ticket: Ticket | None = None
 
     def cancel_soon(event: Tokens | Finished) -> None:
         if isinstance(event, Tokens) and ticket is not None:

@@ -71,7 +71,7 @@ class Worker:
             if line.startswith("{"):
                 answer: dict[str, Any] = json.loads(line)
                 return answer
-        raise RuntimeError(f"{self._process.args} ended with code {self._process.wait()}; its last words are above")
+        raise RuntimeError(f"{self._process.args!r} ended with code {self._process.wait()}; its last words are above")
 
     def close(self) -> None:
         assert self._process.stdin is not None

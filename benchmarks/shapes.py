@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,9 +10,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from benchmarks.random_weights import random_model, random_module
 from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.weights import LoadedModel
-from tfjax.models import dspark, lfm2
+from tfjax.models import dspark, lfm2, lfm2_moe
 from tfjax.models.blocks.experts import ExpertsConfig
 from tfjax.models.blocks.markov import MarkovKind
 from tfjax.models.blocks.qk_norm import QKNorm
@@ -21,9 +21,9 @@ from tfjax.models.blocks.rope import RopeConfig
 from tfjax.models.dspark_config import DSparkConfig
 from tfjax.models.family import Family
 from tfjax.models.lfm2_config import Lfm2Config
+from tfjax.models.llama import LlamaConfig
 
 DTYPE = jnp.bfloat16
-SCALE = 0.02
 CONTEXT = 1024
 
 
@@ -43,13 +43,18 @@ class Shape:
     plain: bool = False
 
     @property
+    def family(self) -> Family[Lfm2Config]:
+        """Of the target."""
+        return lfm2_moe.FAMILY if self.target.experts else lfm2.FAMILY
+
+    @property
     def target_bytes(self) -> int:
-        return weight_bytes(lfm2.FAMILY, self.target)
+        return weight_bytes(self.family, self.target)
 
     @property
     def drafter_bytes(self) -> int:
         """Without what it shares with the target."""
-        shared = 2 * self.drafter.vocab * self.drafter.hidden * jnp.dtype(DTYPE).itemsize
+        shared: int = 2 * self.drafter.vocab * self.drafter.hidden * jnp.dtype(DTYPE).itemsize
         return weight_bytes(dspark.FAMILY, self.drafter) - shared
 
     @property
@@ -75,7 +80,8 @@ def _target(attending: tuple[int, ...], layers: int, inner: int, vocab: int, the
     )
 
 
-def _drafter(target: Lfm2Config, taps: tuple[int, ...]) -> DSparkConfig:
+def drafter_of(target: Lfm2Config | LlamaConfig, taps: tuple[int, ...]) -> DSparkConfig:
+    """Of the sizes of the published ones, for a target of any width."""
     return DSparkConfig(
         hidden=target.hidden,
         target_hidden=target.hidden,
@@ -113,12 +119,12 @@ _EXPERTS = ExpertsConfig(count=64, picked=4, inner=1536, biased=True, normalised
 _LARGE = _target(tuple(range(2, 40, 4)), 40, 11520, 128000, 1e7, dense_layers=2, experts=_EXPERTS)
 
 SHAPES = (
-    Shape("LFM2.5-1.2B", _SMALL, _drafter(_SMALL, (2, 5, 8, 11, 14)), plain=True),
-    Shape("LFM2.5-2.6B", _MIDDLE, _drafter(_MIDDLE, (2, 9, 17, 21, 27))),
+    Shape("LFM2.5-1.2B", _SMALL, drafter_of(_SMALL, (2, 5, 8, 11, 14)), plain=True),
+    Shape("LFM2.5-2.6B", _MIDDLE, drafter_of(_MIDDLE, (2, 9, 17, 21, 27))),
     Shape(
         "LFM2.5-24B-A2B",
         _LARGE,
-        _drafter(_LARGE, (2, 10, 18, 26, 34)),
+        drafter_of(_LARGE, (2, 10, 18, 26, 34)),
         assumed="attention at 2, 6, ..., 38, dense width 11,520, RoPE theta, the drafter's taps",
         plain=True,
     ),
@@ -134,7 +140,7 @@ def shrunk(shape: Shape) -> Shape:
     )
     target = replace(target, dense_layers=min(2, target.layers) if experts else target.layers, experts=experts)
     sizes: dict[str, Any] = {"hidden": 64, "target_hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "inner": 96}
-    vocab = {"vocab": 256, "draft_vocab": 256, "markov_rows": 256, "mask_token": 255, "markov_rank": 8}
+    vocab: dict[str, Any] = {"vocab": 256, "draft_vocab": 256, "markov_rows": 256, "mask_token": 255, "markov_rank": 8}
     drafter = replace(shape.drafter, **sizes, **vocab, layers=2, taps=(1, 3), target_layers=target.layers)
     return replace(shape, target=target, drafter=drafter)
 
@@ -145,43 +151,17 @@ def weight_bytes(family: Family[Any], config: Any) -> int:
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
 
 
-def random_target(shape: Shape) -> LoadedModel:
-    """Made on the device, one parameter at a time."""
-    return LoadedModel(lfm2.FAMILY, shape.target, _random_module(lfm2.FAMILY, shape.target, ()), DTYPE)
+def random_target(shape: Shape, kernels: str = "reference") -> LoadedModel:
+    """Made on the device, by the operators that `--kernels` means for it there."""
+    return random_model(shape.family, shape.target, DTYPE, kernels)
 
 
 def random_drafter(shape: Shape, target: LoadedModel) -> DraftingModel:
     """The same, joined with its target's embedding and head, of which there is no second copy."""
-    module: Any = _random_module(dspark.FAMILY, shape.drafter, ("embedding", "head", "ids"))
+    module: Any = random_module(lambda: dspark.FAMILY.build(shape.drafter, DTYPE), ("embedding", "head", "ids"))
     own: Any = target.module
     ids = jnp.arange(shape.drafter.vocab, dtype=jnp.int32)
     embedding, head = own.embedding[...], own.head_weight
     module.join(embedding, head, ids)
     loaded = LoadedModel(dspark.FAMILY, shape.drafter, module, DTYPE)
     return DraftingModel("random", "dspark", loaded, ids, shape.target.vocab, (embedding, head))
-
-
-def _random_module(family: Family[Any], config: Any, left: tuple[str, ...]) -> nnx.Module:
-    """Norms are ones, biases zeros, everything else is random; `left` are parameters that stay without a value."""
-    module: nnx.Module = nnx.eval_shape(lambda: family.build(config, DTYPE))
-    flat = dict(nnx.to_flat_state(nnx.state(module)))
-    for number, (path, leaf) in enumerate(flat.items()):
-        if path[0] not in left:
-            like = leaf.get_value()
-            key = jax.random.key(number)
-            flat[path] = leaf.replace(_random(key, like.shape, like.dtype) if like.ndim > 1 else _flat(path, like))
-    nnx.update(module, nnx.from_flat_state(flat))
-    return module
-
-
-def _flat(path: tuple[Any, ...], like: Any) -> jax.Array:
-    return jnp.zeros(like.shape, like.dtype) if path[-1] == "bias" else jnp.ones(like.shape, like.dtype)
-
-
-@functools.partial(jax.jit, static_argnames=("shape", "dtype"))
-def _random(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-    """A stack is made matrix by matrix, so that random numbers take little memory of their own."""
-    if len(shape) == 2:
-        return jax.random.normal(key, shape, dtype) * jnp.asarray(SCALE, dtype)
-    made: jax.Array = jax.lax.map(lambda own: _random(own, shape[1:], dtype), jax.random.split(key, shape[0]))
-    return made

@@ -42,6 +42,11 @@ echo 'check: import floors'
     "$repo/pyproject.toml" --no-cache
 echo 'check: types'
 "$work/venv/bin/python" -m mypy --config-file "$repo/pyproject.toml" --cache-dir "$work/mypy" -p tfjax
+echo 'check: types of the benchmarks'
+# They lie in no package and see tfjax as it is installed; nothing else of the clone may stand beside them.
+mkdir "$work/scripts"
+cp -R "$work/source/benchmarks" "$work/scripts/benchmarks"
+(cd "$work/scripts" && "$work/venv/bin/python" -m mypy --config-file "$repo/pyproject.toml" --cache-dir "$work/mypy" -p benchmarks)
 echo 'check: command line'
 "$work/venv/bin/python" -m tfjax.serve --help >/dev/null
 "$work/venv/bin/tfjax" --version

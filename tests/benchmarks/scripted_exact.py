@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.exactness import Made
+from benchmarks.replies import Made
 from tfjax.engine.api import Finished, Generation, Sink, Stats, Ticket, Tokens
 
 Wrong = Callable[[Generation, tuple[int, ...]], tuple[int, ...]]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks import device, device_exact
-from benchmarks.exact_variants import REPEATED, VARIANTS, expected_steps, reply_tokens
+from benchmarks.exact_report import Budget
+from benchmarks.exact_variants import REPEATED, STATE_S, VARIANTS, expected_steps, reply_tokens
 from tests.benchmarks.scripted_exact import ScriptedEngine, ScriptedStart, Wrong
 from tfjax.engine.api import Generation
 
@@ -23,6 +24,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[dict[str, Any], 
 
     def go(wrong: Wrong | None = None, states: tuple[str, ...] = (), seconds: float = 1000.0) -> Any:
         engines: list[ScriptedEngine] = []
+        written: list[dict[str, Any]] = []
 
         def start(config: Any) -> ScriptedStart:
             engines.append(ScriptedEngine(wrong))
@@ -32,7 +34,9 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[dict[str, Any], 
         monkeypatch.setattr(device_exact, "start", start)
         monkeypatch.setattr(device_exact, "compare_states", lambda started, generations, streams: watched)
         monkeypatch.setattr(device_exact.Proof, "_config", lambda self, variant: None)
-        return device_exact.measure_exact(GOAL, seconds), engines
+        found = device_exact.measure_exact(GOAL, seconds, write=written.append)
+        assert [len(one["arms"]) for one in written] == list(range(1, 1 + len(found["arms"])))
+        return found, engines
 
     return go
 
@@ -120,12 +124,70 @@ def test_the_exit_code_tells_and_the_numbers_are_kept(
     found, _ = run(wrong)
     output = tmp_path / "exact.json"
     monkeypatch.setattr(sys, "argv", ["device", "--suite", "exact", "--output", str(output)])
-    monkeypatch.setattr(device, "_prepare", lambda: None)
-    monkeypatch.setattr(device, "_exact", lambda tokens, seconds: found)
+    monkeypatch.setattr(device, "_device", lambda: "none")
+    monkeypatch.setattr(device_exact, "measure_exact", lambda tokens, seconds, kernels, write: found)
     assert device.main() == code
     stored = json.loads(output.read_text())
-    assert stored["exact"]["counting_tokens"] == found["counting_tokens"]
+    assert stored["exact"]["proof"]["counting_tokens"] == found["counting_tokens"]
     assert stored["packages"]["jax"]
+
+
+def test_a_run_that_ends_early_says_what_was_left_out(
+    run: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, _ = run(seconds=0.0)
+    assert not found["reached"]
+    told = capsys.readouterr().out
+    assert f"STOPPED EARLY, {GOAL} tokens short; no time was left for: as stored, held drafts (all of it); " in told
+
+
+SIMULATED_START_S = 45.0
+SIMULATED_TOKENS_PER_S = {1: 480.0, 4: 1500.0, 8: 2600.0, 12: 3200.0, 16: 3500.0}
+"""Less than an H200 that nobody else uses was measured to do with one bucket, at T 0.8."""
+
+
+class Simulated:
+    """A clock that starts and replies move on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, slower: float = 1.0) -> None:
+        self.now_s, self.slower = 0.0, slower
+        make = device_exact.make
+        monkeypatch.setattr(device_exact, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        monkeypatch.setattr(device_exact, "Budget", lambda seconds, steps: Budget(seconds, steps, lambda: self.now_s))
+
+        def slow(engine: Any, generations: Any, streams: int, *more: Any) -> Any:
+            made = make(engine, generations, streams, *more)
+            self.now_s += slower * sum(len(one.tokens) for one in made) / SIMULATED_TOKENS_PER_S[streams]
+            return made
+
+        def start(config: Any) -> ScriptedStart:
+            self.now_s += slower * SIMULATED_START_S
+            return ScriptedStart(ScriptedEngine())
+
+        def states(started: Any, generations: Any, streams: int) -> Any:
+            self.now_s += slower * STATE_S
+            return SimpleNamespace(compared=40, different=[])
+
+        monkeypatch.setattr(device_exact, "make", slow)
+        monkeypatch.setattr(device_exact, "start", start)
+        monkeypatch.setattr(device_exact, "compare_states", states)
+        monkeypatch.setattr(device_exact.Proof, "_config", lambda self, variant: None)
+
+
+def test_one_run_reaches_its_tokens_on_a_quiet_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = Simulated(monkeypatch)
+    found = device_exact.measure_exact(100_000, 560.0)
+    assert (found["reached"], found["left_out"], found["failed"]) == (True, [], False)
+    assert simulated.now_s < 590.0
+
+
+def test_one_on_a_shared_device_stops_in_time_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = Simulated(monkeypatch, slower=4.0)
+    found = device_exact.measure_exact(100_000, 560.0)
+    assert not found["reached"]
+    assert found["left_out"]
+    assert found["stopped_early"]
+    assert simulated.now_s < 590.0
 
 
 def test_steps_match_what_a_run_begins() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import device_shapes
+from benchmarks.blocks import Blocks
 from benchmarks.device_shapes import DEPTHS, ROWS, STREAMS, measure_shapes, obstacle
 from benchmarks.shapes import SHAPES, shrunk
 
@@ -19,8 +20,9 @@ def test_a_shape_without_time_is_left_out_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(device_shapes, "memory_budget", lambda: 1 << 40)
-    found = measure_shapes(1.0)
-    assert [(row["shape"], "s are left" in row["left_out"]) for row in found] == [(s.name, True) for s in SHAPES]
+    blocks = Blocks(1.0)
+    measure_shapes(blocks)
+    assert [(name, "s are left" in why) for name, why in blocks.left_out.items()] == [(s.name, True) for s in SHAPES]
     assert "LFM2.5-24B-A2B shape left out: it is expected to take" in capsys.readouterr().out
 
 
@@ -28,7 +30,9 @@ def test_a_shape_without_time_is_left_out_with_the_reason(
 def test_every_number_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(device_shapes, "RUNS", 2)
     small = shrunk(SHAPES[-1])
-    (row,) = measure_shapes(1e4, [replace(small, plain=True)])
+    blocks = Blocks(1e4)
+    measure_shapes(blocks, shapes=[replace(small, plain=True)])
+    (row,) = blocks.found.values()
     assert row["weights"] == "random"
     assert row["assumed"] == SHAPES[-1].assumed
     assert set(row["window_ms"]) == set(ROWS)

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from benchmarks.exact_making import CANCEL_AFTER, Neighbours, make
+from benchmarks import replies
+from benchmarks.replies import make
 from tests.benchmarks.scripted_exact import ScriptedEngine, reply, stats
 from tfjax.engine.api import Finished, Generation, Sink, Ticket, Tokens
 
@@ -13,9 +14,10 @@ def generations(count: int) -> list[Generation]:
     return [Generation(f"{i}", (i, 7), 6) for i in range(count)]
 
 
-def test_replies_come_in_order_whatever_the_streams() -> None:
+@pytest.mark.parametrize("streams", [3, None])
+def test_replies_come_in_order_whatever_the_streams(streams: int | None) -> None:
     asked = generations(7)
-    found = make(ScriptedEngine(), asked, 3)  # type: ignore[arg-type]
+    found = make(ScriptedEngine(), asked, streams)  # type: ignore[arg-type]
     assert [one.tokens for one in found] == [reply(one) for one in asked]
 
 
@@ -38,11 +40,17 @@ class SlowEngine:
         return Ticket(lambda: None, lambda: False)
 
 
-@pytest.mark.parametrize("streams", [1, 4])
-def test_so_many_are_under_way_at_once(streams: int) -> None:
+@pytest.mark.parametrize(("streams", "most"), [(1, 1), (4, 4), (None, 9)])
+def test_so_many_are_under_way_at_once(streams: int | None, most: int) -> None:
     engine = SlowEngine()
     make(engine, generations(9), streams)  # type: ignore[arg-type]
-    assert engine.most_open == streams
+    assert engine.most_open == most
+
+
+def test_each_is_announced_before_it_begins() -> None:
+    seen: list[int] = []
+    make(ScriptedEngine(), generations(3), 1, seen.append)  # type: ignore[arg-type]
+    assert seen == [0, 1, 2]
 
 
 def test_an_error_is_no_reply() -> None:
@@ -50,28 +58,11 @@ def test_an_error_is_no_reply() -> None:
         make(ScriptedEngine(error="out of luck"), generations(2), 1)  # type: ignore[arg-type]
 
 
-class HoldingEngine:
-    """Keeps sinks and counts cancellations."""
+def test_silence_is_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent:
+        def submit(self, generation: Generation, sink: Sink) -> None:
+            pass
 
-    def __init__(self) -> None:
-        self.sinks: list[Sink] = []
-        self.cancelled: list[int] = []
-
-    def submit(self, generation: Generation, sink: Sink) -> Ticket:
-        number = len(self.sinks)
-        self.sinks.append(sink)
-        return Ticket(lambda: self.cancelled.append(number), lambda: False)
-
-
-def test_neighbours_are_cancelled_after_tokens_and_in_their_prompt() -> None:
-    engine = HoldingEngine()
-    neighbours = Neighbours(engine, generations(1)[0], every=2)  # type: ignore[arg-type]
-    neighbours(0)
-    assert (len(engine.sinks), engine.cancelled) == (2, [])
-    engine.sinks[0](Tokens((1,) * CANCEL_AFTER, ""))
-    assert engine.cancelled == [0]
-    neighbours(1)
-    assert (len(engine.sinks), engine.cancelled) == (2, [0, 0, 1])
-    neighbours(2)
-    neighbours.end()
-    assert (len(engine.sinks), neighbours.cancelled) == (4, 4)
+    monkeypatch.setattr(replies, "SILENCE_S", 0.01)
+    with pytest.raises(TimeoutError, match="with 2 replies open"):
+        make(Silent(), generations(2))  # type: ignore[arg-type]

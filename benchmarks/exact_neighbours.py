@@ -1,52 +1,14 @@
-"""Makes replies on an engine, a given number at once, and cancels others beside them."""
+"""Starts replies beside those that are wanted, and cancels them."""
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from benchmarks.exactness import Made
 from tfjax.engine.api import Finished, Generation, Sampling, Ticket, Tokens
 from tfjax.engine.engine import Engine
 
 CANCEL_AFTER = 9
 """Tokens of a neighbour before it is cancelled."""
-
-
-def make(
-    engine: Engine, generations: Sequence[Generation], streams: int, between: Callable[[int], None] | None = None
-) -> list[Made]:
-    """Replies in the order of `generations`, `streams` of them under way at once. `between` is called before each.
-
-    Raises:
-        RuntimeError: one that ended with an error.
-    """
-    events: queue.SimpleQueue[tuple[int, Tokens | Finished]] = queue.SimpleQueue()
-    tokens: list[list[int]] = [[] for _ in generations]
-    made: dict[int, Made] = {}
-    begun = 0
-
-    def begin() -> None:
-        nonlocal begun
-        number, begun = begun, begun + 1
-        if between is not None:
-            between(number)
-        engine.submit(generations[number], lambda event: events.put((number, event)))
-
-    for _ in range(min(streams, len(generations))):
-        begin()
-    while len(made) < len(generations):
-        number, event = events.get()
-        if isinstance(event, Tokens):
-            tokens[number] += event.tokens
-            continue
-        if event.error is not None:
-            raise RuntimeError(f"{generations[number].id}: {event.error}")
-        made[number] = Made(tuple(tokens[number]), event)
-        if begun < len(generations):
-            begin()
-    return [made[number] for number in range(len(generations))]
 
 
 class Neighbours:
