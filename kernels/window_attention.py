@@ -69,9 +69,8 @@ def chunks_of(positions: int) -> int:
 
 
 def rows_of_block(group: int) -> int:
-    """Rows that a block takes: whole multiples of 16 query heads, at most BLOCK_ROWS. 0 where none fits."""
-    fitting = [rows for rows in range(1, BLOCK_ROWS // group + 1) if rows * group % 16 == 0]
-    return max(fitting, default=0)
+    """Rows that a block takes: the largest power of two whose query heads are at most BLOCK_ROWS. 0 where none fits."""
+    return 1 << (BLOCK_ROWS // group).bit_length() - 1 if group <= BLOCK_ROWS else 0
 
 
 def spare_rows(group: int) -> int:
@@ -82,8 +81,12 @@ def spare_rows(group: int) -> int:
 def window(position: jax.Array, tiles: Tiles, page_table: jax.Array, *, tile_rows: int, group: int) -> Window:
     """Lay out the work of a forward's attention, once for all layers.
 
+    Rows of a block whose rows all see one another, as a drafter's do, all have the block's last place as their
+    position: the keys of the whole block are then in their pages before any of its rows attends.
+
     Args:
-        position: int32 [R]; rows of no tile may hold anything.
+        position: int32 [R], the last place of the page table that a row sees, at least as far as the row itself; rows
+            of no tile may hold anything.
         tile_rows: the most rows of a tile.
         group: query heads that read one key head.
     """

@@ -1,7 +1,11 @@
-"""Contract of window attention: three streams at different depths, each with a second copy in other pages."""
+"""Contract of window attention: streams at different depths, each with a second copy in other pages.
+
+Rows see what stands before them and themselves, or all of a block that they belong to.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfjax.kernels.contract.controls import Control
+from tfjax.kernels.contract.heads import WIDE
 from tfjax.kernels.contract.problem import (
     BUCKETS,
     ROWS,
@@ -37,17 +42,33 @@ LAYERS, LAYER = 2, 1
 
 
 class Streams(Problem):
-    """Rows at the end of three contexts. Page 0 and every place behind a context hold NaN."""
+    """Rows at the end of contexts. Page 0 and every place behind what a stream's last row sees hold NaN.
+
+    Args:
+        starts: positions that stand before each stream's rows.
+        lengths: rows of each stream.
+        whole: streams whose rows are a block, all of which each of them sees.
+    """
 
     places = ("plain", "moved")
 
-    def __init__(self, spec: Spec, style: Style, *, starts: tuple[int, ...], rows: int, buckets: tuple[int, ...]):
-        self.spec, self.rows, self.buckets = spec, rows, buckets
-        self.key = (spec.name, rows)
-        each = rows // len(starts)
-        self.lane = np.repeat(np.arange(len(starts)), each).astype(np.int32)
-        self.position = (np.tile(np.arange(each), len(starts)) + np.repeat(starts, each)).astype(np.int32)
-        pages = -(-(max(starts) + each) // PAGE_ROWS) + 1
+    def __init__(
+        self,
+        spec: Spec,
+        style: Style,
+        *,
+        starts: tuple[int, ...],
+        lengths: tuple[int, ...],
+        buckets: tuple[int, ...],
+        whole: Sequence[int] = (),
+    ):
+        self.spec, self.rows, self.buckets = spec, sum(lengths), buckets
+        self.key = (spec.name, starts, lengths, *whole)
+        ends = np.add(starts, lengths)
+        self.lane = np.repeat(np.arange(len(starts)), lengths).astype(np.int32)
+        position = np.concatenate([np.arange(start, end) for start, end in zip(starts, ends, strict=True)])
+        self.position = np.where(np.isin(self.lane, whole), ends[self.lane] - 1, position).astype(np.int32)
+        pages = -(-int(ends.max()) // PAGE_ROWS) + 1
         own = len(starts) * pages
         order = np.random.default_rng(0).permutation(2 * own) + 1
         self.table = order.reshape(2 * len(starts), pages).astype(np.int32)
@@ -61,10 +82,9 @@ class Streams(Problem):
             values = values.at[:, 1::2].set(-values[:, ::2])
         self.context = [np.asarray(x) for x in (keys, values)]
         self.pools = 2 * own + 1
-        end = jnp.asarray([start + each for start in starts])
-        known = jnp.arange(context[1])[None, :, None, None] < end[:, None, None, None]
+        known = jnp.arange(context[1])[None, :, None, None] < jnp.asarray(ends)[:, None, None, None]
         self.data = {
-            "q": floats(1, (rows, kv, spec.heads // kv, size), Style.NORMAL, dtype=jnp.bfloat16) * 2,
+            "q": floats(1, (self.rows, kv, spec.heads // kv, size), Style.NORMAL, dtype=jnp.bfloat16) * 2,
             "pools": Pools(*(self._paged(jnp.where(known, x, jnp.nan)) for x in (keys, values))),
             "table": jnp.asarray(self.table),
         }
@@ -119,19 +139,39 @@ class Streams(Problem):
         return [Judged("attended", wide(outputs[0]), np.stack(wanted), np.stack(sizes), 8e-3, 1.6e-2)]
 
 
-def _problem(spec: Spec, style: Style) -> Streams:
-    return Streams(spec, style, starts=(0, 1003, 1498), rows=ROWS, buckets=BUCKETS)
+DEPTHS = (0, 1003, 1498)
+FAR = (0, 65_000, 131_072 - ROWS // 3)
+BLOCKS = (16, 1, 9, 13, 2, 16, 7, 11, 16, 5, 16, 16, 1)
+"""Rows of blocks, as many as ROWS together."""
+
+GROUPS = {group: Spec(f"groups of {group}", 0, 0, 2 * group, 2, 128, 0) for group in (1, 5, 7, 11, 16)}
+"""No models: numbers of query heads to a key head that no model of `SPECS` has."""
+
+
+def _problem(spec: Spec, style: Style, *, starts: tuple[int, ...] = DEPTHS) -> Streams:
+    return Streams(spec, style, starts=starts, lengths=(ROWS // len(starts),) * len(starts), buckets=BUCKETS)
+
+
+def _blocks(spec: Spec, style: Style) -> Streams:
+    starts = tuple(int(start) for start in np.linspace(0, 1500, len(BLOCKS)))
+    return Streams(spec, style, starts=starts, lengths=BLOCKS, buckets=BUCKETS, whole=range(len(BLOCKS)))
 
 
 def _small(style: Style) -> Streams:
-    return Streams(TINY, style, starts=(0, 62, 126), rows=9, buckets=(16,))
+    spec = dataclasses.replace(TINY, head_dim=WIDE.head_dim)
+    return Streams(spec, style, starts=(0, 62, 126), lengths=(3, 3, 3), buckets=(16,), whole=(2,))
 
 
 ATTENTION = Subject(
     name="window_attention",
     public=window_attention,
     device="tfjax.kernels.gpu.window_attention",
-    cases={name: functools.partial(_problem, SPECS[name]) for name in ("Llama-3-8B", "SmolLM2-135M", "LFM2.5-1.2B")},
+    cases={
+        **{name: functools.partial(_problem, SPECS[name]) for name in ("Llama-3-8B", "SmolLM2-135M", "LFM2.5-1.2B")},
+        **{spec.name: functools.partial(_problem, spec) for spec in (WIDE, *GROUPS.values())},
+        **{f"blocks of {spec.name}": functools.partial(_blocks, spec) for spec in (SPECS["DSpark drafter"], WIDE)},
+        "131,072 keys": functools.partial(_problem, SPECS["lfm2-moe-code"], starts=FAR),
+    },
     small=_small,
     controls=(
         Control(
@@ -160,6 +200,11 @@ ATTENTION = Subject(
                     "score = jnp.where(place <= item.last + place * 0",
                 ),
             ),
+        ),
+        Control(
+            "the first columns stored for all",
+            "reference",
+            (("found.mixed[:, columns]", "found.mixed[:, : columns.stop - column]"),),
         ),
         Control("another layer's pages", "bounds", (("item.page + page] + first_page_ref[0]", "item.page + page]"),)),
         Control(

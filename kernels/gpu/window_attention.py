@@ -37,7 +37,13 @@ BF16 = jnp.bfloat16
 WORKERS = 264
 """Blocks that share the list of work: two for each processor of an H200."""
 
+SIZES = (64, 128, 256)
+"""Of heads."""
+
 STAGES = 2
+OUT_COLUMNS = 128
+"""Of a block's result that stand in shared memory at once: beside the pages of heads of 256 the whole has no room."""
+
 MERGED_TOGETHER = 8
 """Chunks whose partial results are read before the first is merged."""
 
@@ -55,10 +61,11 @@ def window_attention(
 ) -> jax.Array:
     """The device route of `tfjax.kernels.window_attention.window_attention`."""
     kv_heads, _, group, size = q.shape
-    if size not in (64, 128) or not rows_of_block(group) or q.dtype != BF16 or pools.keys.dtype != BF16:
+    if size not in SIZES or not rows_of_block(group) or q.dtype != BF16 or pools.keys.dtype != BF16:
         raise Unsupported(
-            f"{group} query heads of {size} a key head in {q.dtype}; the device route takes 64 or 128 numbers in "
-            "bfloat16 and groups with a multiple that is 16 to 64; use the reference route"
+            f"{group} query heads of {size} a key head in {q.dtype}; the device route takes groups of up to "
+            f"{BLOCK_ROWS} heads of {SIZES} numbers in bfloat16, as a block's shared memory holds no longer ones; use "
+            "the reference route"
         )
     chunks = chunks_of(shared.page_table.shape[1] * PAGE_ROWS)
     rows = len(shared.position)
@@ -103,7 +110,7 @@ def _scratch(size: int) -> list[Any]:
         plgpu.SMEM((STAGES, PAGE_ROWS, size), BF16, transforms=tile),
         plgpu.SMEM((STAGES, PAGE_ROWS, size), BF16, transforms=tile),
         plgpu.SMEM((BLOCK_ROWS, PAGE_ROWS), BF16, transforms=swizzled(PAGE_ROWS, 2)),
-        plgpu.SMEM((BLOCK_ROWS, size), jnp.float32),
+        plgpu.SMEM((BLOCK_ROWS, min(size, OUT_COLUMNS)), jnp.float32),
         plgpu.Barrier(num_barriers=STAGES),
         plgpu.Barrier(num_barriers=STAGES),
     ]
@@ -175,17 +182,24 @@ def _chunks(
         found = _walk(memory, item, seen, fetch, interpreted)
         put(peak_ref.at[item.chunk, head, item.start], found.peak)
         put(total_ref.at[item.chunk, head, item.start], found.total)
-        memory.out[...] = found.mixed
-        plgpu.commit_smem()
-
-        def store(row: Any, _: None) -> None:
-            at = mixed_ref.at[item.chunk, head, pl.ds((item.start + row) * group, group)]
-            plgpu.copy_smem_to_gmem(memory.out.at[pl.ds(row * group, group)], at)
-
-        lax.fori_loop(0, item.rows, store, None)
-        plgpu.wait_smem_to_gmem(0)
+        for column in range(0, memory.q.shape[1], memory.out.shape[1]):
+            columns = slice(column, column + memory.out.shape[1])
+            _store(memory.out, found.mixed[:, columns], mixed_ref.at[item.chunk, head, :, columns], item, group)
 
     lax.fori_loop(0, (used_ref[0] - worker + workers - 1) // workers, one_item, None)
+
+
+def _store(tile: Any, values: Any, out_ref: Any, item: _Item, group: int) -> None:
+    """Store the rows that are the item's own. Returns when the tile may be written again."""
+    tile[...] = values
+    plgpu.commit_smem()
+
+    def store(row: Any, _: None) -> None:
+        at = out_ref.at[pl.ds((item.start + row) * group, group)]
+        plgpu.copy_smem_to_gmem(tile.at[pl.ds(row * group, group)], at)
+
+    lax.fori_loop(0, item.rows, store, None)
+    plgpu.wait_smem_to_gmem(0)
 
 
 def _walk(memory: _Memory, item: _Item, seen: Any, fetch: Any, interpreted: bool) -> Partial:
