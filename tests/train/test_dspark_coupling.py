@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tfjax.kernels.noise import gumbel
 from tfjax.train import dspark_coupling
-from tfjax.train.dspark_coupling import log_kept
+from tfjax.train.dspark_coupling import likely_columns, log_kept
 
 
 def distributions(tokens: int, seed: int, size: float = 2.0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -27,7 +27,8 @@ def by_hand(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
 
 
 def chance(p: NDArray[np.float64], q: NDArray[np.float64], most: int = 64) -> float:
-    return float(jnp.exp(log_kept(jnp.log(jnp.asarray(p)), jnp.log(jnp.asarray(q)), most)))
+    log_p, log_q = (jnp.log(jnp.asarray(part)) for part in (p, q))
+    return float(jnp.exp(log_kept(log_p, log_q, likely_columns(log_p, most))))
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -75,7 +76,7 @@ def test_a_token_that_cannot_be_drafted_stands_against_all() -> None:
 def test_likely_tokens_are_one_of_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dspark_coupling, "GROUPS", 4)
     log_p = jnp.array([[0.0, 9.0, 8.0, 1.0, 2.0, 7.0, 3.0, 4.0, 5.0, 6.0]])
-    found = dspark_coupling._likely(log_p, 3)
+    found = likely_columns(log_p, 3)
     assert sorted(found[0].tolist()) == [1, 2, 8]
 
 
@@ -83,12 +84,15 @@ def test_the_gradient_raises_the_chance() -> None:
     p, q = distributions(300, 7)
     log_p, logits = (jnp.log(jnp.asarray(part, jnp.float32)) for part in (p, q))
 
+    likely = likely_columns(log_p)
+
     @jax.jit
     def agree(logits: jax.Array) -> jax.Array:
-        return jnp.exp(log_kept(log_p, jax.nn.log_softmax(logits)))
+        return jnp.exp(log_kept(log_p, jax.nn.log_softmax(logits), likely))
 
     before = float(agree(logits))
+    climb = jax.jit(jax.grad(agree))
     for _ in range(100):
-        logits = logits + 5 * jax.grad(agree)(logits)
+        logits = logits + 5 * climb(logits)
     assert bool(jnp.isfinite(logits).all())
     assert float(agree(logits)) > before + 0.05

@@ -128,7 +128,7 @@ def test_half_the_distance_is_what_does_not_overlap() -> None:
         jnp.asarray(logits),
         jnp.zeros((1, 1)),
         jnp.log(jnp.asarray(p[list(REDUCED)]))[None, None],
-        dspark_loss.Judged(jnp.zeros((1, 1)), zeros),
+        dspark_loss.Judged(jnp.zeros((1, 1)), zeros, zeros[..., None]),
         zeros,
         jnp.bool_(False),
         MODELS,

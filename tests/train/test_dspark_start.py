@@ -18,7 +18,6 @@ from tests.models.dspark_oracle import Shape
 from tests.train import dspark_tiny
 from tests.train.dspark_tiny import REDUCED
 from tfjax.models.blocks.qk_norm import QKNorm
-from tfjax.models.dspark_config import DSparkConfig
 from tfjax.train.dspark_files import save, served, to_hf
 from tfjax.train.dspark_model import published
 from tfjax.train.dspark_start import Start, read_start
@@ -129,8 +128,3 @@ def test_what_is_no_drafter_is_refused(tmp_path: Path) -> None:
     (directory / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "vocab_size": 64}))
     with pytest.raises(ValueError, match="--start-from: "):
         read_start(directory, CONFIG)
-
-
-def test_the_config_that_was_written_is_the_one_that_is_wanted(tmp_path: Path) -> None:
-    hf = json.loads((written(tmp_path) / "config.json").read_text())
-    assert DSparkConfig.from_hf(hf).taps == CONFIG.taps

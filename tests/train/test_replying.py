@@ -10,12 +10,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.train.tiny_run import write_target
-from tfjax.train import main
-from tfjax.train.replying import wide_plan
+from tfjax.train import main, replying
+from tfjax.train.corpus import is_held_out
+from tfjax.train.harvest import Corpus
+from tfjax.train.replying import ReplySettings, wide_plan
 from tfjax.train.shards import answers_problems, read_recipe, read_replies, shards
 
 PROBLEMS = [{"entry_point": f"f{i}", "prompt": f"def f{i}(a):\n    '''Add {i}.'''\n"} for i in range(12)]
@@ -113,3 +116,18 @@ def test_every_reply_has_a_row(parallel: int, rows: int) -> None:
     plan = wide_plan(parallel)
     assert plan.verify_bucket(parallel, 1).rows == rows
     assert sum(plan.prompt_pieces(500)) == 500
+
+
+def test_prompts_leave_out_what_the_model_never_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def harvested(held_out: Any, skips: Any) -> Corpus:
+        seen.append(skips)
+        return Corpus((), (), (), {})
+
+    monkeypatch.setattr(replying, "harvest", harvested)
+    settings = ReplySettings(tmp_path, 1, 1, None, "float32", 64, 32, 2, 1.0, None)
+    assert replying._prompts(settings, tmp_path).name == "Python sources 1"
+    (tmp_path / "training.json").write_text('{"corpus": {"documents": {"held_out": {"files": 1}}}}')
+    assert replying._prompts(settings, tmp_path).name == "learned Python sources 1"
+    assert seen == [None, is_held_out]

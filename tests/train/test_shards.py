@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from tfjax.train.shards import (
@@ -98,3 +99,15 @@ def test_no_recipe_no_replies(tmp_path: Path, content: str | None) -> None:
         (tmp_path / "recipe.json").write_text(content)
     with pytest.raises(UnusableReplies, match=r"recipe"):
         read_recipe(tmp_path)
+
+
+def test_a_shard_without_temperatures_says_what_it_lacks(tmp_path: Path) -> None:
+    path = write_shard(tmp_path, REPLIES, 1 << 16)
+    with safe_open(path, "numpy") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys() if name != "temperature"}  # noqa: SIM118
+        metadata = file.metadata()
+    save_file(tensors, path, metadata)
+    with pytest.raises(
+        UnusableReplies, match=r"shard-00000.* does not tell at which temperatures its replies were drawn"
+    ):
+        list(read_replies(tmp_path))

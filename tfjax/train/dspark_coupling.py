@@ -11,31 +11,31 @@ GROUPS = 256
 """Of each only the likeliest token is a candidate, so that no long row is sorted."""
 
 
-def log_kept(log_p: jax.Array, log_q: jax.Array, most: int = COUPLED) -> jax.Array:
+def log_kept(log_p: jax.Array, log_q: jax.Array, likely: jax.Array) -> jax.Array:
     """Logarithm of the chance that argmax(log p + g) is argmax(log q + g), g being one Gumbel noise for both.
 
     Token i wins both where an exponential clock E_i rings before each E_j / max(p_j / p_i, q_j / q_i); so the chance is
-    sum_i 1 / sum_j max(p_j / p_i, q_j / q_i). Likely tokens of p are weighed so, the mass of all others as one token on
+    sum_i 1 / sum_j max(p_j / p_i, q_j / q_i). The likely tokens are weighed so, the mass of all others as one token on
     which nothing agrees. Where these are none, the chance is exact.
 
     Source: Maddison, Tarlow and Minka, "A* sampling", exponential races; Daliri, Musco and Suresh, "Coupling without
     communication and drafter-invariant speculative decoding", for the bounds of its sum.
 
-    Shapes: log_p, log_q float32 [..., C], whose sums of exponentials are at most 1 -> [...].
+    Shapes: log_p, log_q float32 [..., C], whose sums of exponentials are at most 1; likely int32 [..., k], columns that
+    are all different -> [...].
     """
-    chosen = _likely(jax.lax.stop_gradient(log_p), most)
-    p, q = (_with_rest(jnp.take_along_axis(log, chosen, -1)) for log in (log_p, log_q))
+    p, q = (_with_rest(jnp.take_along_axis(log, likely, -1)) for log in (log_p, log_q))
     ahead = jnp.maximum(p[..., None, :] - p[..., :-1, None], q[..., None, :] - q[..., :-1, None])
     return jax.nn.logsumexp(-jax.nn.logsumexp(ahead, -1), -1)
 
 
-def _likely(log_p: jax.Array, most: int) -> jax.Array:
+def likely_columns(logits: jax.Array, most: int = COUPLED) -> jax.Array:
     """Columns of likely tokens. Shapes: [..., C] -> int32 [..., min(most, C)]."""
-    columns = log_p.shape[-1]
+    columns = logits.shape[-1]
     if columns <= max(GROUPS, most):
-        return jax.lax.top_k(log_p, min(most, columns))[1]
-    filled = [(0, 0)] * (log_p.ndim - 1) + [(0, -columns % GROUPS)]
-    groups = jnp.pad(log_p, filled, constant_values=-jnp.inf).reshape(*log_p.shape[:-1], -1, GROUPS)
+        return jax.lax.top_k(logits, min(most, columns))[1]
+    filled = [(0, 0)] * (logits.ndim - 1) + [(0, -columns % GROUPS)]
+    groups = jnp.pad(logits, filled, constant_values=-jnp.inf).reshape(*logits.shape[:-1], -1, GROUPS)
     row = jnp.argmax(groups, -2)
     best = jax.lax.top_k(jnp.max(groups, -2), most)[1]
     return jnp.take_along_axis(row, best, -1) * GROUPS + best

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from tfjax.models.dspark_config import DSparkConfig
 from tfjax.train.dense_target import TargetShape, TargetWeights
 from tfjax.train.dspark_blocks import Blocks, Rows, lay_out, take_states
-from tfjax.train.dspark_coupling import log_kept
+from tfjax.train.dspark_coupling import likely_columns, log_kept
 from tfjax.train.dspark_dense import (
     Params,
     block_states,
@@ -125,15 +125,17 @@ class Metrics(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What the target's whole vocabulary says of drafts. Shapes: [..., N, K].
+    """What the target says of drafts. Shapes: [..., N, K].
 
     Attributes:
-        total: logarithm of the summed exponentials of its logits, divided by the temperature.
+        total: logarithm of the summed exponentials of all its logits, divided by the temperature.
         likeliest: its likeliest token.
+        likely: columns of likely tokens among those that can be drafted. Shape: [..., N, K, k].
     """
 
     total: jax.Array
     likeliest: jax.Array
+    likely: jax.Array
 
 
 class Read(NamedTuple):
@@ -205,7 +207,8 @@ def block_terms(
     def judged(row: tuple[jax.Array, jax.Array]) -> Judged:
         state, divisor = row
         wide = _wide_product(state, models.target.head) / divisor
-        return Judged(jax.nn.logsumexp(wide, -1), jnp.argmax(wide, -1))
+        likely = likely_columns(_wide_product(state, models.head_rows))
+        return Judged(jax.nn.logsumexp(wide, -1), jnp.argmax(wide, -1), likely)
 
     @jax.checkpoint
     def of_row(row: tuple[jax.Array, ...]) -> Terms:
@@ -256,7 +259,7 @@ def _terms(
     row = models.draft_of[label]
     cross = -jnp.take_along_axis(log_q, jnp.maximum(row, 0)[..., None], -1)[..., 0] * (row >= 0)
     agrees = models.ids[jnp.argmax(logits, -1)] == sure.likeliest
-    kept = jnp.exp(log_kept(log_p, log_q))
+    kept = jnp.exp(log_kept(log_p, log_q, sure.likely))
     match objective.sure_of:
         case SureOf.OVERLAP:
             lands = 1 - distance / 2

@@ -185,6 +185,11 @@ def _arrays(path: Path) -> tuple[dict[str, NDArray[Any]], list[str]]:
 
     try:
         with safe_open(path, "numpy") as file:
+            if "temperature" not in file.keys():  # noqa: SIM118  (no mapping)
+                raise UnusableReplies(
+                    f"{path} does not tell at which temperatures its replies were drawn, and drafters are trained and "
+                    "measured at these; remove it, and its prompts are answered again"
+                )
             return {name: file.get_tensor(name) for name in TENSORS}, json.loads(file.metadata()["kinds"])
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise UnusableReplies(
