@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 
 from tfjax.kernels.filters import keep_mask
-from tfjax.kernels.keyed_draw import NOT_FINITE, DrawKeys, keyed_column, keyed_draw, scaled_below_peak
+from tfjax.kernels.keyed_draw import LARGEST, NOT_FINITE, DrawKeys, keyed_column, keyed_draw, scaled_below_peak
 from tfjax.kernels.reduce import tree_sum
 from tfjax.kernels.routes import Route
 
+__all__ = ["NOT_FINITE", "TOP_LOGPROBS", "DrawRules", "Drawn", "LaneTables", "draw", "draw_among"]
+
 TOP_LOGPROBS = 20
 """Alternatives returned with a row's logprobs."""
-
-LARGEST = float(jnp.finfo(jnp.float32).max)
 
 ABSENT = -1e30
 """Logit of a token that a reduced vocabulary lacks, while penalties and bans are worked out over all tokens."""

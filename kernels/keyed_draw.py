@@ -16,7 +16,10 @@ NOT_FINITE = -1
 """Drawn where a row's logits are not all finite."""
 
 
-LOWEST = float(jnp.finfo(jnp.float32).min)
+LARGEST = 3.4028234663852886e38
+"""Of float32."""
+
+LOWEST = -LARGEST
 """Stands for the peak where all is masked: -inf less it is -inf, and less -inf no number."""
 
 

@@ -95,8 +95,9 @@ def _packed(keys: DrawKeys) -> jax.Array:
 
 
 def _keys_of(keys_ref: Any, row: Any) -> _Keys:
-    words = [keys_ref[row, i] for i in range(len(_Keys._fields))]
-    return _Keys(words[0], *(word.astype(jnp.uint32) for word in words[1:4]), words[4] != 0)
+    temperature, low, high, position, masked = (keys_ref[row, i] for i in range(len(_Keys._fields)))
+    low, high, position = (word.astype(jnp.uint32) for word in (low, high, position))
+    return _Keys(temperature, low, high, position, masked != 0)
 
 
 def _block(
