@@ -10,11 +10,12 @@ from tfjax.kernels.contract.heads import ROPE
 from tfjax.kernels.contract.norms import EMBED, NORM
 from tfjax.kernels.contract.packed import PACKED_EMBED, PACKED_GLU, PACKED_MATMUL
 from tfjax.kernels.contract.products import GLU, MATMUL
+from tfjax.kernels.contract.tall import TALL_GLU, TALL_MATMUL
 
 SUBJECTS = {
     subject.name: subject
     for subject in (
-        *(MATMUL, GLU, PACKED_MATMUL, PACKED_GLU, PACKED_EMBED),
+        *(MATMUL, GLU, TALL_MATMUL, TALL_GLU, PACKED_MATMUL, PACKED_GLU, PACKED_EMBED),
         *(NORM, EMBED, ROPE, ATTENTION, GROUPED, GROUPED_GLU, CONV, DRAW),
     )
 }

@@ -34,11 +34,29 @@ PLAIN = Launch()
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Names and sizes of the block axes, and the scratch memory of a block."""
+    """Names and sizes of the block axes, and what a block is made of.
+
+    Attributes:
+        scratch: shared memory and barriers of a block.
+        warpgroups: where there are several, the axis `warpgroup` tells them apart.
+        cluster: neighbouring blocks that share what one of them reads; the axis `cluster` tells them apart.
+    """
 
     axes: tuple[tuple[str, int], ...]
     scratch: Sequence[Any] = ()
     approximate: bool = False
+    warpgroups: int = 1
+    cluster: int = 1
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How a kernel is told of warpgroups and clusters."""
+        several: dict[str, Any] = {}
+        if self.warpgroups > 1:
+            several |= {"num_threads": self.warpgroups, "thread_name": "warpgroup"}
+        if self.cluster > 1:
+            several |= {"cluster": (self.cluster,), "cluster_names": ("cluster",)}
+        return several
 
 
 def scalar(x: jax.Array) -> jax.Array:
@@ -95,6 +113,7 @@ def _kernel(
         scratch_types=tuple(grid.scratch),
         compiler_params=plgpu.CompilerParams(approx_math=grid.approximate),
         interpret=plgpu.InterpretGPUParams() if how.interpret else None,
+        **grid.options,
     )
     return started
 

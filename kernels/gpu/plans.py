@@ -16,6 +16,9 @@ FEW_ROWS = (8, 16, 32, 64)
 
 TALL_ROWS = 128
 
+TALLEST_ROWS = 256
+"""Rows of the tallest tile, which two blocks share, and the fewest that are worth it."""
+
 
 class Form(enum.StrEnum):
     """How a tile is multiplied. Bits are the same."""
@@ -23,6 +26,7 @@ class Form(enum.StrEnum):
     MMA = "mma"
     WEIGHTS = "weights"
     ROWS = "rows"
+    TALL = "tall"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,22 @@ def plan_of(inner: int, columns: int, rows: int, *, gated: bool = False, device:
     if rows > FEW_ROWS[-1]:
         return Plan(Form.ROWS, TALL_ROWS, wide[0], 64, 4)
     return Plan(Form.WEIGHTS, rows, wide[-1], 64, 6)
+
+
+def tall_plan_of(inner: int, columns: int, *, gated: bool = False, device: str = "h200") -> Plan:
+    """The tiles of a product of many rows: the tuned ones under `tall`, or ones that fit shared memory.
+
+    Raises:
+        Unsupported: where no tile fits.
+    """
+    name = f"{inner}x{columns}" + (" glu" if gated else "")
+    tuned = _table(f"tiles_{device}.json").get(name, {}).get(Form.TALL.value)
+    if tuned:
+        return Plan(Form.TALL, TALLEST_ROWS, *(tuned[k] for k in _TILE))
+    wide = [size for size in (128, 64) if columns % size == 0]
+    if not wide or inner % 64:
+        raise Unsupported(f"a product of {inner} x {columns}, no multiples of 64; use the reference route")
+    return Plan(Form.TALL, TALLEST_ROWS, wide[0], 64, 4 if gated else 6)
 
 
 def packed_plan_of(part: int, columns: int, rows: int, *, gated: bool = False) -> Plan:
