@@ -61,7 +61,7 @@ _READS = (
     Control("another layer's matrix", "reference", (("w_ref.at[layer_ref[0]]", "w_ref.at[0]"),)),
     Control(
         "both warpgroups take the first rows",
-        "reference",
+        "rows",
         (("own = pl.ds(warpgroup * WARPGROUP_ROWS", "own = pl.ds(0 * WARPGROUP_ROWS"),),
     ),
     Control(
