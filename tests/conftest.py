@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import alone
+
 ROOT = Path(__file__).resolve().parent.parent
 
 MOST_MAPPED = 15_000
@@ -36,6 +38,10 @@ def default_gguf() -> Path | None:
     if spec is None or spec.origin is None:
         return None
     return next(Path(spec.origin).parent.glob("*.gguf"), None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(alone)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -52,6 +52,7 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
     assert "usage: tfjax" in done.stdout
 
 
+@pytest.mark.alone
 def test_help_answers_in_under_a_second() -> None:
     fastest = min(_seconds("serve", "--help") for _ in range(3))
     assert fastest < 1.0

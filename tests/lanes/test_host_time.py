@@ -14,6 +14,8 @@ from tfjax.lanes.loop import Lanes
 from tfjax.lanes.stream import Request, Stream
 from tfjax.lanes.window import Result, Window
 
+pytestmark = pytest.mark.alone
+
 
 class InstantBackend:
     """Draws random tokens at no cost, so that what is timed is the loop alone."""

@@ -57,6 +57,7 @@ def test_depth_counts_brackets_outside_texts_only() -> None:
         parse(b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("body", [b'"\\"' * 700_000, b'"' + b'\\"' * 1_000_000, b'{"a":"' + b"x" * 4_000_000 + b'"}'])
 def test_time_grows_with_the_size_only(body: bytes) -> None:
     started_s = time.monotonic()
