@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -31,7 +33,7 @@ class ChoiceRule(NamedTuple):
 
 
 def choose_experts(
-    logits: jax.Array,
+    parts: jax.Array,
     bias: jax.Array | None,
     layer: jax.Array,
     count: jax.Array,
@@ -41,21 +43,24 @@ def choose_experts(
 ) -> tuple[jax.Array, jax.Array]:
     """The experts of the largest sigmoid(logits) + bias, best first (the lower one on ties), and their weights.
 
-    The bias decides the choice alone: weights are made of the sigmoids. All of it is float32.
+    Logits are the parts of the router's product, added in order. The bias decides the choice alone: weights are made of
+    the sigmoids. All of it is float32.
 
-    Shapes: logits float32 [R, columns], bias float32 [L, columns] or None, layer and count int32 [] (rows from count
-    on have no meaning, and may name experts that do not exist) -> int32 [R, picked], float32 [R, picked].
+    Shapes: parts float32 [split, R, columns], bias float32 [L, columns] or None, layer and count int32 [] (rows from
+    count on have no meaning, and may name experts that do not exist) -> int32 and float32 [R, picked or more]; further
+    columns are -1 and 0.
 
     Raises:
         Unsupported: where the device route cannot hold a row of columns.
     """
-    return ROUTES[route](logits, bias, layer, count, rule)
+    return ROUTES[route](parts, bias, layer, count, rule)
 
 
 def _reference(
-    logits: jax.Array, bias: jax.Array | None, layer: jax.Array, count: jax.Array, rule: ChoiceRule
+    parts: jax.Array, bias: jax.Array | None, layer: jax.Array, count: jax.Array, rule: ChoiceRule
 ) -> tuple[jax.Array, jax.Array]:
-    score = jax.nn.sigmoid(logits[:, : rule.experts])
+    logits = functools.reduce(operator.add, parts[:, :, : rule.experts])
+    score = jax.nn.sigmoid(logits)
     ranked = score if bias is None else score + bias[layer, : rule.experts]
     _, chosen = jax.lax.top_k(ranked, rule.picked)
     weight = jnp.take_along_axis(score, chosen, 1)
@@ -66,11 +71,11 @@ def _reference(
 
 
 def _gpu(
-    logits: jax.Array, bias: jax.Array | None, layer: jax.Array, count: jax.Array, rule: ChoiceRule
+    parts: jax.Array, bias: jax.Array | None, layer: jax.Array, count: jax.Array, rule: ChoiceRule
 ) -> tuple[jax.Array, jax.Array]:
     from tfjax.kernels.gpu import choose_experts as gpu
 
-    return gpu.choose_experts(logits, bias, layer, count, rule=rule)
+    return gpu.choose_experts(parts, bias, layer, count, rule=rule)
 
 
 ROUTES: dict[

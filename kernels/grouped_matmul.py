@@ -7,6 +7,7 @@ rows beside it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
@@ -23,19 +24,50 @@ class ExpertTiles(NamedTuple):
 
     Attributes:
         expert: int32 [tiles], the expert of each tile; negative where no row stands in it.
-        place: int32 [R, k], the grouped row of a row and its choice; of rows that do not count, any or past the end.
-        source: int32 [tiles * tile_rows], the row that stands at each place; any where none does. None where every
-            tile is made of all rows in their order.
+        place: int32 [R, k], the grouped row of a row and its choice; of rows that do not count, past the end.
+        source: int32 [tiles * tile_rows], the row that stands at each place; any where none does.
     """
 
     expert: jax.Array
     place: jax.Array
-    source: jax.Array | None
+    source: jax.Array
 
     @property
     def tile_rows(self) -> int:
         """Rows of a tile."""
-        return len(self.place) if self.source is None else len(self.source) // len(self.expert)
+        return len(self.source) // len(self.expert)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, slots=True)
+class WindowTiles:
+    """All rows of a narrow window as one tile for every expert, of which those matter that a row chose.
+
+    Weights are what a narrow window waits for, not the products of rows that did not choose an expert; and nothing has
+    to be sorted, counted or gathered.
+
+    Attributes:
+        choice: int32 [R, k or more], negative in columns of no choice.
+        count: int32 [], rows from there on have no meaning.
+        experts: how many there are.
+    """
+
+    choice: jax.Array
+    count: jax.Array
+    experts: int = field(metadata={"static": True})
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows of a tile."""
+        return len(self.choice)
+
+    @property
+    def place(self) -> jax.Array:
+        """int32 [R, k or more], as that of `ExpertTiles`."""
+        return self.choice * self.tile_rows + jnp.arange(self.tile_rows, dtype=jnp.int32)[:, None]
+
+
+type Tiles = ExpertTiles | WindowTiles
 
 
 def tile_rows_of(pairs: int, experts: int) -> int:
@@ -69,41 +101,30 @@ def expert_tiles(choice: jax.Array, count: jax.Array, *, experts: int, tile_rows
     return ExpertTiles(jnp.where(expert < experts, expert, -1), place.reshape(rows, picked), source)
 
 
-def window_tiles(choice: jax.Array, count: jax.Array, *, experts: int) -> ExpertTiles:
-    """A tile of all rows for every expert, of which those count that some row chose.
+def tiles_of(choice: jax.Array, count: jax.Array, *, experts: int, picked: int) -> Tiles:
+    """The layout that a forward of so many rows takes.
 
-    Weights are what a narrow window waits for, not the products of rows that did not choose an expert; and nothing has
-    to be sorted or gathered.
-
-    Shapes: choice int32 [R, k], count int32 [] (rows from there on have no meaning).
+    Shapes: choice int32 [R, picked or more], negative in further columns; count int32 [].
     """
     rows = len(choice)
-    number = jnp.arange(rows, dtype=jnp.int32)[:, None]
-    expert = jnp.arange(experts, dtype=jnp.int32)
-    chosen = jnp.any((choice[:, :, None] == expert) & (number < count)[:, :, None], (0, 1))
-    return ExpertTiles(jnp.where(chosen, expert, -1), choice * rows + number, None)
-
-
-def tiles_of(choice: jax.Array, count: jax.Array, *, experts: int) -> ExpertTiles:
-    """The layout that a forward of so many rows takes. Shapes: as `window_tiles`."""
-    rows, picked = choice.shape
     if rows <= MOST_TILE:
-        return window_tiles(choice, count, experts=experts)
-    return expert_tiles(choice, count, experts=experts, tile_rows=tile_rows_of(rows * picked, experts))
+        return WindowTiles(choice, count, experts)
+    tile_rows = tile_rows_of(rows * picked, experts)
+    return expert_tiles(choice[:, :picked], count, experts=experts, tile_rows=tile_rows)
 
 
-def gathered(x: jax.Array, tiles: ExpertTiles) -> jax.Array:
+def gathered(x: jax.Array, tiles: Tiles) -> jax.Array:
     """The rows as the first product of a layout takes them. Shapes: [R, in] -> [R or tiles * tile_rows, in]."""
-    return x if tiles.source is None else x[tiles.source]
+    return x if isinstance(tiles, WindowTiles) else x[tiles.source]
 
 
 def grouped_matmul(
-    x: jax.Array, weight: jax.Array, first: jax.Array, tiles: ExpertTiles, *, route: Route = Route.REFERENCE
+    x: jax.Array, weight: jax.Array, first: jax.Array, tiles: Tiles, *, route: Route = Route.REFERENCE
 ) -> jax.Array:
     """`x @ weight[first + expert].T` of every grouped row, in float32.
 
-    Shapes: x [tiles * tile_rows, in] as `tiles.source` says, or [tile_rows, in] where all tiles are of these rows,
-    weight [layers * experts, out, in], first int32 [] (the layer's first matrix) -> float32 [tiles * tile_rows, out].
+    Shapes: x [tiles * tile_rows, in], or [tile_rows, in] where all tiles of a window are of the same rows, weight
+    [layers * experts, out, in], first int32 [] (the layer's first matrix) -> float32 [tiles * tile_rows, out].
     Places of no row have no meaning.
 
     Raises:
@@ -113,7 +134,7 @@ def grouped_matmul(
 
 
 def grouped_glu(
-    x: jax.Array, weight: jax.Array, first: jax.Array, tiles: ExpertTiles, *, route: Route = Route.REFERENCE
+    x: jax.Array, weight: jax.Array, first: jax.Array, tiles: Tiles, *, route: Route = Route.REFERENCE
 ) -> jax.Array:
     """`silu(gate) * up` of every grouped row's expert; each is rounded to the dtype of x first.
 
@@ -126,8 +147,9 @@ def grouped_glu(
     return GLU_ROUTES[route](x, weight, first, tiles)
 
 
-def _matmul_reference(x: jax.Array, weight: jax.Array, first: jax.Array, tiles: ExpertTiles) -> jax.Array:
-    matrix = first + jnp.repeat(jnp.maximum(tiles.expert, 0), tiles.tile_rows)
+def _matmul_reference(x: jax.Array, weight: jax.Array, first: jax.Array, tiles: Tiles) -> jax.Array:
+    expert = jnp.arange(tiles.experts) if isinstance(tiles, WindowTiles) else jnp.maximum(tiles.expert, 0)
+    matrix = first + jnp.repeat(expert, tiles.tile_rows)
     x = jnp.tile(x, (len(matrix) // len(x), 1))
 
     def one_row(row: tuple[jax.Array, jax.Array]) -> jax.Array:
@@ -138,25 +160,25 @@ def _matmul_reference(x: jax.Array, weight: jax.Array, first: jax.Array, tiles: 
     return out
 
 
-def _glu_reference(x: jax.Array, weight: jax.Array, first: jax.Array, tiles: ExpertTiles) -> jax.Array:
+def _glu_reference(x: jax.Array, weight: jax.Array, first: jax.Array, tiles: Tiles) -> jax.Array:
     both = _matmul_reference(x, weight, first, tiles).astype(x.dtype).astype(jnp.float32)
     gate, up = jnp.split(both, 2, -1)
     return (jax.nn.silu(gate) * up).astype(x.dtype)
 
 
-def _matmul_gpu(x: jax.Array, weight: jax.Array, first: jax.Array, tiles: ExpertTiles) -> jax.Array:
+def _matmul_gpu(x: jax.Array, weight: jax.Array, first: jax.Array, tiles: Tiles) -> jax.Array:
     from tfjax.kernels.gpu import grouped_matmul as gpu
 
     return gpu.grouped_matmul(x, weight, first, tiles)
 
 
-def _glu_gpu(x: jax.Array, weight: jax.Array, first: jax.Array, tiles: ExpertTiles) -> jax.Array:
+def _glu_gpu(x: jax.Array, weight: jax.Array, first: jax.Array, tiles: Tiles) -> jax.Array:
     from tfjax.kernels.gpu import grouped_matmul as gpu
 
     return gpu.grouped_glu(x, weight, first, tiles)
 
 
-type _Operator = Callable[[jax.Array, jax.Array, jax.Array, ExpertTiles], jax.Array]
+type _Operator = Callable[[jax.Array, jax.Array, jax.Array, Tiles], jax.Array]
 
 ROUTES: dict[Route, _Operator] = {Route.REFERENCE: _matmul_reference, Route.PALLAS_GPU: _matmul_gpu}
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from tfjax.kernels.choose_experts import ChoiceRule, choose_experts
 from tfjax.kernels.conv_step import ConvPlaces, ConvState, conv_step
+from tfjax.kernels.expert_sum import expert_sum
 from tfjax.kernels.gpu.plans import split_of
 from tfjax.kernels.grouped_matmul import gathered, grouped_glu, grouped_matmul, tiles_of
 from tfjax.kernels.layer_matmul import layer_glu, layer_matmul
@@ -66,12 +67,11 @@ def layer_step(
     layer = _Layer(config, weights, shared, number, route)
     out, stream = layer.attention(stream) if kind.attends else layer.convolution(stream)
     stream = layer.added(out, stream, weights.ffn_norm, number.layer)
-    out = layer.experts(stream.h) if kind.experts else layer.dense(stream.h)
-    return layer.added(out, stream, weights.operator_norm, number.layer + 1)
+    return layer.experts(stream) if kind.experts else layer.dense(stream)
 
 
 class _Layer(NamedTuple):
-    """The parts of a layer; each gives float32 parts [.., R, D] that are still to be added."""
+    """The parts of a layer. An operator gives float32 parts [split, R, D] that are still to be added."""
 
     config: Lfm2Config
     weights: Lfm2Stacks
@@ -112,31 +112,30 @@ class _Layer(NamedTuple):
         mixed, conv = conv_step(parts, w.taps, stream.conv, shared.places, number, shared.count, route=self.route)
         return self.product(mixed, w.out, self.number.layer), stream._replace(conv=conv)
 
-    def dense(self, h: jax.Array) -> jax.Array:
+    def dense(self, stream: Stream) -> Stream:
         w, number = self.weights, self.number.block
         assert w.gate_up is not None
-        return self.product(layer_glu(h, w.gate_up, number, self.shared.count, route=self.route), w.down, number)
+        gated = layer_glu(stream.h, w.gate_up, number, self.shared.count, route=self.route)
+        return self.added(self.product(gated, w.down, number), stream, w.operator_norm, self.number.layer + 1)
 
-    def experts(self, h: jax.Array) -> jax.Array:
-        """A part a rank: the row's own experts by its ranking, each times its weight.
-
-        The weighted outputs stay float32 until they are added to x, as the parts of a dense block's product do.
-        """
-        w, number, count = self.weights, self.number.block, self.shared.count
-        assert self.config.experts is not None
+    def experts(self, stream: Stream) -> Stream:
+        """What a row's experts made stays float32 until it is added to x, as the parts of a dense block do."""
+        c, w, number, count = self.config, self.weights, self.number.block, self.shared.count
+        assert c.experts is not None
         assert w.expert_gate_up is not None
         assert w.expert_down is not None
-        rule = rule_of(self.config.experts)
-        (logits,) = self.product(h, w.router, number)
-        chosen, weight = choose_experts(logits, w.router_bias, number, count, rule=rule, route=self.route)
-        tiles = tiles_of(chosen, count, experts=rule.experts)
+        rule = rule_of(c.experts)
+        scores = self.product(stream.h, w.router, number)
+        chosen, factor = choose_experts(scores, w.router_bias, number, count, rule=rule, route=self.route)
+        tiles = tiles_of(chosen, count, experts=rule.experts, picked=rule.picked)
         first = number * rule.experts
-        inner = grouped_glu(gathered(h, tiles), w.expert_gate_up, first, tiles, route=self.route)
+        inner = grouped_glu(gathered(stream.h, tiles), w.expert_gate_up, first, tiles, route=self.route)
         out = grouped_matmul(inner, w.expert_down, first, tiles, route=self.route)
-        own = jnp.take(out, tiles.place.T, axis=0, mode="clip")
-        # A product joined to the addition that follows would be rounded once for some row counts, on the CPU.
-        parts: jax.Array = jax.lax.optimization_barrier(own * weight.T[:, :, None])
-        return parts
+        x, h = expert_sum(
+            out, tiles, factor, stream.x, w.operator_norm, self.number.layer + 1, count,
+            picked=rule.picked, eps=c.norm_eps, route=self.route,
+        )  # fmt: skip
+        return stream._replace(x=x, h=h)
 
 
 def rule_of(experts: ExpertsConfig) -> ChoiceRule:

@@ -29,12 +29,12 @@ from tfjax.kernels.contract.problem import (
 )
 from tfjax.kernels.gpu.plans import Form, Plan
 from tfjax.kernels.grouped_matmul import (
-    ExpertTiles,
+    Tiles,
+    WindowTiles,
     expert_tiles,
     gathered,
     grouped_glu,
     grouped_matmul,
-    window_tiles,
 )
 from tfjax.kernels.specs import SPECS, TINY, Spec
 
@@ -83,16 +83,19 @@ class Grouped(Problem):
         choice, count = jnp.asarray(arranged["choice"]), arranged["count"]
         tile_rows = TILE_ROWS[len(choice)]
         x = placed(data["x"], arranged)
+        tiles: Tiles
         if tile_rows is None:
-            tiles = window_tiles(choice, count, experts=self.experts)
+            tiles = WindowTiles(choice, jnp.asarray(count), self.experts)
             # The first product of a layer reads the rows themselves, the second what the first made of them.
             x = x if self.gated else jnp.tile(x, (self.experts, 1))
         else:
             tiles = expert_tiles(choice, count, experts=self.experts, tile_rows=tile_rows)
             x = gathered(x, tiles)
-        if len(x) == len(tiles.expert) * tiles.tile_rows:
+        places = tiles.tile_rows * (self.experts if tile_rows is None else len(tiles.expert))
+        if len(x) == places:
             # Places of no row are NaN, and so is what is read behind the rows that count.
-            x = jnp.where(taken(tiles)[:, None], x, jnp.nan)
+            taken = jnp.zeros(places, bool).at[tiles.place.reshape(-1)].set(True, mode="drop")
+            x = jnp.where(taken[:, None], x, jnp.nan)
         out = call(x, data["weight"], jnp.int32(LAYER * self.experts), tiles)
         return (out[tiles.place],), jnp.int32(0)
 
@@ -121,12 +124,6 @@ class Grouped(Problem):
         return [Judged("gated", found, silu * up, (np.abs(silu) + 2**-8 * size) * up_size + 1e-30, 8e-3, 1.6e-2)]
 
 
-def taken(tiles: ExpertTiles) -> jax.Array:
-    """Which places hold a row. Shape: bool [tiles * tile_rows]."""
-    places = len(tiles.expert) * tiles.tile_rows
-    return jnp.zeros(places, bool).at[tiles.place.reshape(-1)].set(True, mode="drop")
-
-
 _VARIANTS = (
     (16, {"plan": Plan(Form.MMA, 16, 64, 64, 4)}),
     (64, {"plan": Plan(Form.WEIGHTS, 64, 64, 32, 3)}),
@@ -142,10 +139,10 @@ GROUPED = Subject(
     cases={name: functools.partial(Grouped, SPECS[name], gated=False) for name in _NAMES},
     small=functools.partial(Grouped, TINY, gated=False, small=True),
     controls=(
-        Control("the expert beside", "reference", (("expert = expert_ref[tile]", "expert = expert_ref[tile] ^ 1"),)),
+        Control("the expert beside", "reference", (("+ jnp.maximum(expert, 0)", "+ (jnp.maximum(expert, 0) ^ 1)"),)),
         Control("another layer's experts", "reference", (("first_ref[0] + jnp", "jnp"),)),
         Control("the last tile of the inner axis skipped", "reference", (("grid=(steps,)", "grid=(steps - 1,)"),)),
-        Control("the first tile's expert for all", "rows", (("expert = expert_ref[tile]", "expert = expert_ref[0]"),)),
+        Control("the first tile's expert for all", "rows", (("expert = which_ref[tile]", "expert = which_ref[0]"),)),
         Control(
             "the walk begins where the tile stands",
             "rows",
@@ -154,7 +151,7 @@ GROUPED = Subject(
                 ("(column, i)", "(column, (i + tile) % steps)"),
             ),
         ),
-        Control("tiles of odd experts left out", "bounds", (("expert >= 0)", "(expert >= 0) & ((expert & 1) == 0))"),)),
+        Control("tiles of odd experts left out", "bounds", (("pl.when(live)", "pl.when(live & ((expert & 1) == 0))"),)),
         Control("stored one row too far", "bounds", (("pl.ds(tile * plan.rows,", "pl.ds(tile * plan.rows + 1,"),)),
     ),
     variants=_VARIANTS,
@@ -167,11 +164,11 @@ GROUPED_GLU = Subject(
     cases={name: functools.partial(Grouped, SPECS[name], gated=True) for name in _NAMES},
     small=functools.partial(Grouped, TINY, gated=True, small=True),
     controls=(
-        Control("the expert beside", "reference", (("expert = expert_ref[tile]", "expert = expert_ref[tile] ^ 1"),)),
+        Control("the expert beside", "reference", (("+ jnp.maximum(expert, 0)", "+ (jnp.maximum(expert, 0) ^ 1)"),)),
         Control("gate and up swapped", "reference", (("silu_gate(*sums)", "silu_gate(*sums[::-1])"),)),
         Control("the rows beside a window", "reference", (("0 if alike else tile", "tile"),)),
         Control("up read from the gate's rows", "reference", (("(column + offset, i)", "(column, i)"),)),
-        Control("the first tile's expert for all", "rows", (("expert = expert_ref[tile]", "expert = expert_ref[0]"),)),
+        Control("the first tile's expert for all", "rows", (("expert = which_ref[tile]", "expert = which_ref[0]"),)),
         Control("stored one row too far", "bounds", (("pl.ds(tile * plan.rows,", "pl.ds(tile * plan.rows + 1,"),)),
     ),
     variants=_VARIANTS,

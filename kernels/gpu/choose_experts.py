@@ -17,11 +17,11 @@ from tfjax.kernels.gpu.tiles import put, row_layout
 from tfjax.kernels.routes import Unsupported
 
 RANKS = 32
-"""Columns of the results, the least that a warp holds; those behind the ranks are left over."""
+"""Columns of the results: the least that a warp holds. To cut them off would be another kernel."""
 
 
 def choose_experts(
-    logits: jax.Array,
+    parts: jax.Array,
     bias: jax.Array | None,
     layer: jax.Array,
     count: jax.Array,
@@ -30,12 +30,12 @@ def choose_experts(
     how: Launch = PLAIN,
 ) -> tuple[jax.Array, jax.Array]:
     """The device route of `tfjax.kernels.choose_experts.choose_experts`."""
-    rows, columns = logits.shape
+    _, rows, columns = parts.shape
     row_layout(columns)  # Refuses what does not fit before anything is traced.
     if rule.picked > RANKS:
         raise Unsupported(f"{rule.picked} experts a row; the device route takes {RANKS}, use the reference route")
     # Without a bias another operand stands for it and is left alone.
-    operands = [scalar(layer), scalar(count), logits, logits if bias is None else bias]
+    operands = [scalar(layer), scalar(count), parts, parts if bias is None else bias]
     (chosen, weight), _ = launch(
         functools.partial(_body, rule=rule, biased=bias is not None),
         Grid((("row", rows),)),
@@ -44,13 +44,13 @@ def choose_experts(
         name=f"choose_{rule.picked}_of_{rule.experts}",
         how=how,
     )
-    return chosen[:, : rule.picked], weight[:, : rule.picked]
+    return chosen, weight
 
 
 def _body(
     layer_ref: Any,
     count_ref: Any,
-    logits_ref: Any,
+    parts_ref: Any,
     bias_ref: Any,
     chosen_ref: Any,
     weight_ref: Any,
@@ -58,7 +58,7 @@ def _body(
     rule: ChoiceRule,
     biased: bool,
 ) -> None:
-    row, columns = lax.axis_index("row"), logits_ref.shape[1]
+    row, columns = lax.axis_index("row"), parts_ref.shape[2]
     layout, ranks = row_layout(columns), row_layout(RANKS)
 
     def read(ref: Any) -> Any:
@@ -68,7 +68,10 @@ def _body(
     def _() -> None:
         # Places as float32, which holds them exactly.
         place = plgpu.broadcasted_iota(jnp.float32, (columns,), 0, layout=layout)
-        score = 1 / (1 + jnp.exp(-read(logits_ref.at[row])))
+        logits = functools.reduce(
+            lambda a, b: a + b, [read(parts_ref.at[part, row]) for part in range(parts_ref.shape[0])]
+        )
+        score = 1 / (1 + jnp.exp(-logits))
         ranked = score + read(bias_ref.at[layer_ref[0]]) if biased else score
         ranked = jnp.where(place < rule.experts, ranked, -jnp.inf)
         chosen, weights = [], []
@@ -82,7 +85,7 @@ def _body(
             ranked = jnp.where(own, -jnp.inf, ranked)
         total = functools.reduce(lambda a, b: a + b, weights) + rule.eps
         rank = plgpu.broadcasted_iota(jnp.float32, (RANKS,), 0, layout=ranks)
-        numbers = factors = jnp.zeros_like(rank)
+        numbers, factors = jnp.full_like(rank, -1), jnp.zeros_like(rank)
         for number, (expert, weight) in enumerate(zip(chosen, weights, strict=True)):
             factor = (weight / total if rule.normalised else weight) * rule.scale
             numbers = jnp.where(rank == float(number), expert, numbers)

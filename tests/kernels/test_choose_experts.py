@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -37,9 +38,17 @@ def chosen(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     stack = None if bias is None else jnp.full((LAYERS, COLUMNS), jnp.nan).at[LAYER].set(bias)
     numbers = jnp.int32(LAYER), jnp.int32(len(logits) if count is None else count)
-    found = operator(route)(jnp.asarray(logits, jnp.float32), stack, *numbers, rule=rule)
+    found = operator(route)(in_parts(logits), stack, *numbers, rule=rule)
     assert (found[0].dtype, found[1].dtype) == (jnp.int32, jnp.float32)
-    return np.asarray(found[0]), np.asarray(found[1])
+    live = slice(0, len(logits) if count is None else count)
+    assert (np.asarray(found[0])[live, rule.picked :] == -1).all()
+    assert not np.asarray(found[1])[live, rule.picked :].any()
+    return np.asarray(found[0])[:, : rule.picked], np.asarray(found[1])[:, : rule.picked]
+
+
+def in_parts(logits: NDArray[Any]) -> jax.Array:
+    """Two parts whose sum is exact."""
+    return jnp.asarray(np.stack([logits / 2, logits / 2]), jnp.float32)
 
 
 def material(rows: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -102,7 +111,9 @@ def test_it_is_the_rule_of_the_router(change: dict[str, Any]) -> None:
         router.bias = nnx.Param(jnp.asarray(rows_of_normals(3, 1, config.count)[0]))
     x = jnp.asarray(rows_of_normals(4, 12, 32), jnp.bfloat16)
     bias = None if router.bias is None else router.bias[...][None]
-    found = choose_experts(rows_matmul(x, router.weight[...]), bias, jnp.int32(0), jnp.int32(12), rule=rule_of(config))
+    found = choose_experts(
+        rows_matmul(x, router.weight[...])[None], bias, jnp.int32(0), jnp.int32(12), rule=rule_of(config)
+    )
     for one, other in zip(found, router(x), strict=True):
         assert np.array_equal(one, other)
 

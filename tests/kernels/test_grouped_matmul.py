@@ -16,13 +16,14 @@ from tfjax.kernels.grouped_matmul import (
     LEAST_TILE,
     MOST_TILE,
     ExpertTiles,
+    Tiles,
+    WindowTiles,
     expert_tiles,
     gathered,
     grouped_glu,
     grouped_matmul,
     tile_rows_of,
     tiles_of,
-    window_tiles,
 )
 from tfjax.kernels.routes import Route
 
@@ -50,7 +51,6 @@ def test_every_row_that_counts_has_places_in_tiles_of_its_experts(
     tiles = layout(choice, count, experts, tile_rows)
     place = np.asarray(tiles.place)
     own = place[:count].ravel()
-    assert tiles.source is not None
     assert tiles.tile_rows == tile_rows
     assert len(set(own.tolist())) == len(own)
     assert (np.asarray(tiles.expert)[own // tile_rows] == choice[:count].ravel()).all()
@@ -67,7 +67,6 @@ def test_the_worst_choice_fits(rows: int) -> None:
     experts = 4
     choice = (np.arange(rows) % experts).astype(np.int32)[:, None]
     tiles = layout(choice, rows, experts, 8)
-    assert tiles.source is not None
     assert (np.asarray(tiles.place) < len(tiles.source)).all()
 
 
@@ -84,29 +83,27 @@ def test_tile_rows_follow_the_average(pairs: int, experts: int, rows: int) -> No
     assert LEAST_TILE <= rows <= MOST_TILE
 
 
-@pytest.mark.parametrize(("rows", "count", "picked", "experts"), [(1, 1, 4, 64), (16, 13, 2, 8), (9, 0, 2, 4)])
-def test_a_window_has_a_tile_for_every_expert_and_marks_those_that_are_chosen(
-    rows: int, count: int, picked: int, experts: int
-) -> None:
-    choice = choices(rows, picked, experts)
-    choice[count:] = 1000  # what has no meaning may say anything
-    tiles = window_tiles(jnp.asarray(choice), jnp.int32(count), experts=experts)
-    chosen = set(choice[:count].ravel().tolist())
-    assert np.asarray(tiles.expert).tolist() == [expert if expert in chosen else -1 for expert in range(experts)]
-    place = np.asarray(tiles.place)[:count]
-    assert tiles.source is None
-    assert tiles.tile_rows == rows
-    assert (place // rows == choice[:count]).all()
-    assert (place % rows == np.arange(count)[:, None]).all()
+def test_a_window_has_a_tile_for_every_expert() -> None:
+    choice = choices(16, 2, 8)
+    tiles = WindowTiles(jnp.asarray(choice), jnp.int32(13), 8)
+    place = np.asarray(tiles.place)
+    assert tiles.tile_rows == 16
+    assert (place // 16 == choice).all()
+    assert (place % 16 == np.arange(16)[:, None]).all()
 
 
 @pytest.mark.parametrize(("rows", "whole"), [(8, True), (MOST_TILE, True), (MOST_TILE + 1, False)])
 def test_narrow_windows_are_not_sorted(rows: int, whole: bool) -> None:
-    tiles = tiles_of(jnp.asarray(choices(rows, 2, 8)), jnp.int32(rows), experts=8)
-    assert (tiles.source is None) == whole
+    choice = np.pad(choices(rows, 2, 8), ((0, 0), (0, 3)), constant_values=-1)
+    tiles = tiles_of(jnp.asarray(choice), jnp.int32(rows), experts=8, picked=2)
+    assert isinstance(tiles, WindowTiles) == whole
     x = jnp.arange(rows)[:, None]
     taken = gathered(x, tiles)
-    assert taken is x if whole else len(taken) == len(tiles.expert) * tiles.tile_rows
+    if isinstance(tiles, WindowTiles):
+        assert taken is x
+    else:
+        assert len(taken) == len(tiles.expert) * tiles.tile_rows
+        assert (np.asarray(taken)[np.asarray(tiles.place)] == np.arange(rows)[:, None, None]).all()
 
 
 def material(rows: int, experts: int) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -130,22 +127,26 @@ def operator(name: str, route: str) -> Any:
     return lambda *arguments: getattr(gpu, name)(*arguments, how=Launch(interpret=True))
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["grouped", "whole window"])
+@pytest.mark.parametrize(
+    ("whole", "columns"), [(False, 0), (True, 0), (True, 30)], ids=["grouped", "whole window", "wide choice"]
+)
 @pytest.mark.parametrize("route", ["reference", "interpreted"])
-def test_products_by_the_second_layers_experts(route: str, whole: bool) -> None:
-    experts, rows = 4, 8
+def test_products_by_the_second_layers_experts(route: str, whole: bool, columns: int) -> None:
+    experts, rows, count = 4, 8, 7
     x, gate_up, down = material(rows, experts)
     choice = choices(rows, 2, experts)
     choice[choice == 2] = 3  # nobody goes through this one
+    choice[count:] = 2
     if whole:
-        tiles = window_tiles(jnp.asarray(choice), jnp.int32(rows), experts=experts)
+        wide_choice = np.pad(choice, ((0, 0), (0, columns)), constant_values=-1)
+        tiles: Tiles = WindowTiles(jnp.asarray(wide_choice), jnp.int32(count), experts)
     else:
-        tiles = layout(choice, rows, experts, 8)
+        tiles = layout(choice, count, experts, 8)
     first = jnp.int32(experts)
     inner = operator("grouped_glu", route)(gathered(x, tiles), gate_up, first, tiles)
     out = operator("grouped_matmul", route)(inner, down, first, tiles)
     assert (inner.dtype, out.dtype) == (jnp.bfloat16, jnp.float32)
-    for row, rank in np.ndindex(choice.shape):
+    for row, rank in np.ndindex(count, 2):
         matrix, place = experts + choice[row, rank], tiles.place[row, rank]
         gate, up = np.split(wide(gate_up[matrix]) @ wide(x[row]), 2)
         np.testing.assert_allclose(wide(inner[place]), gate / (1 + np.exp(-gate)) * up, rtol=0.03, atol=0.02)
