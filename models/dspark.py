@@ -12,15 +12,13 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from tfjax.kernels.matmul import rows_matmul
 from tfjax.kernels.paged_attention import Tiles, paged_attention, write_rows
-from tfjax.models.blocks.confidence import ConfidenceHead
 from tfjax.models.blocks.linear import Linear
-from tfjax.models.blocks.markov import MarkovHead, MarkovSizes
 from tfjax.models.blocks.mlp import GatedMLP
 from tfjax.models.blocks.norm import RMSNorm
 from tfjax.models.blocks.qk_norm import QKNorm, prepare_heads
 from tfjax.models.dspark_config import DSparkConfig
+from tfjax.models.dspark_ends import DSparkEnds
 from tfjax.models.dspark_tensors import sources
 from tfjax.models.family import Family
 from tfjax.models.rows import LayerCache, Rows
@@ -121,37 +119,13 @@ def _block_layer(
     return layer(x, cache, rows, seen, frequency, tile_rows=tile_rows)
 
 
-class DSpark(nnx.Module):
-    """The drafter's own parameters, and what `join` gives it of the target. The cache goes in and comes out."""
+class DSpark(DSparkEnds):
+    """The drafter in modules. The cache goes in and comes out."""
 
     def __init__(self, config: DSparkConfig, dtype: jnp.dtype):
-        self.config = config
-        c = config
-        self.fc = Linear(len(c.taps) * c.target_hidden, c.hidden, bias=False, dtype=dtype)
-        self.context_norm = RMSNorm(c.hidden, c.norm_eps, dtype)
-        self.layers = nnx.List([DSparkLayer(c, dtype) for _ in range(c.layers)])
-        self.norm = RMSNorm(c.hidden, c.norm_eps, dtype)
-        sizes = MarkovSizes(c.markov_rank, c.hidden, c.vocab, c.markov_rows, c.draft_vocab)
-        self.markov = MarkovHead(c.markov, sizes, dtype)
-        size = c.hidden + (c.markov_rank if c.confidence_with_markov else 0)
-        self.confidence_head = ConfidenceHead(size, c.confidence_temperatures) if c.confidence else None
-        self.embedding = nnx.Param(jnp.zeros((c.vocab, c.hidden), dtype))
-        self.head = nnx.Param(jnp.zeros((c.draft_vocab, c.hidden), dtype))
-        self.ids = nnx.Param(jnp.arange(c.draft_vocab, dtype=jnp.int32))
-
-    def join(self, embedding: jax.Array, head: jax.Array, ids: jax.Array) -> None:
-        """Take the target's embedding and head where the drafter has none of its own, and the tokens it can draft.
-
-        Shapes: embedding, head [V, target D]; ids int32 [C], the token of each row of the drafter's head. With a
-        whole vocabulary its rows from C on are padding and cannot be drafted.
-        """
-        c = self.config
-        if not c.own_embedding:
-            self.embedding = nnx.Param(embedding)
-        if not c.own_head:
-            self.head = nnx.Param(head if c.draft_vocab == c.vocab else head[ids])
-        self.markov.know(ids, max(c.vocab, embedding.shape[0]))
-        self.ids = nnx.Param(ids)
+        super().__init__(config, dtype)
+        self.layers = nnx.List([DSparkLayer(config, dtype) for _ in range(config.layers)])
+        self.norm = RMSNorm(config.hidden, config.norm_eps, dtype)
 
     def absorb(self, cache: tuple[LayerCache, ...], features: jax.Array, rows: Rows) -> tuple[LayerCache, ...]:
         """Write the context's keys and values.
@@ -160,7 +134,7 @@ class DSpark(nnx.Module):
         not read -> the cache with the rows written.
         """
         context = self.context_norm(self.fc(features))
-        frequency = self._inverse_frequency()
+        frequency = self.inverse_frequency()
         return tuple(
             _absorb_layer(*nnx.split(layer), context, layer_cache, rows, frequency)
             for layer, layer_cache in zip(self.layers, cache, strict=True)
@@ -185,33 +159,13 @@ class DSpark(nnx.Module):
         """
         tiles = rows.tiles._replace(last=mask_position[rows.tiles.start])
         seen = Seen(mask_position, tiles, rows.page_table if read_table is None else read_table)
-        frequency = self._inverse_frequency()
+        frequency = self.inverse_frequency()
         x = self.embedding[...][rows.token]
         written = []
         for layer, layer_cache in zip(self.layers, cache, strict=True):
             x, new_cache = _block_layer(*nnx.split(layer), x, layer_cache, rows, seen, frequency, tile_rows)
             written.append(new_cache)
         return self.norm(x), tuple(written)
-
-    def logits(self, h: jax.Array) -> jax.Array:
-        """Without the Markov bias. Shapes: h [..., D] -> float32 [..., C]."""
-        known = self.ids.shape[0]
-        flat = rows_matmul(h.reshape(-1, h.shape[-1]), self.head[...])[:, :known]
-        return flat.reshape(*h.shape[:-1], known)
-
-    def confidence(self, h: jax.Array, previous: jax.Array, place: jax.Array | int) -> jax.Array | None:
-        """The chance that draft `place` lands, given that those before it did. None without a confidence head.
-
-        Shapes: h [..., D], previous int32 [...] (target ids), place int32 broadcast to [...], from 0
-        -> float32 [...].
-        """
-        if self.confidence_head is None:
-            return None
-        x = jnp.concatenate([h, self.markov.embed(previous)], -1) if self.config.confidence_with_markov else h
-        return self.confidence_head(x, place)
-
-    def _inverse_frequency(self) -> jax.Array:
-        return jnp.asarray(self.config.rope.inverse_frequency(self.config.head_dim))
 
 
 def empty_cache(config: DSparkConfig, pages: int, page_rows: int, dtype: jnp.dtype) -> tuple[LayerCache, ...]:
@@ -237,4 +191,5 @@ FAMILY: Family[DSparkConfig] = Family(
     empty_cache=lambda config, pages, page_rows, lanes, dtype: empty_cache(config, pages, page_rows, dtype),
     cache_bytes_per_position=cache_bytes_per_position,
     cache_bytes_per_lane=cache_bytes_per_lane,
+    stacked_module="tfjax.models.stacked_dspark",
 )
