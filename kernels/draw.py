@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ from tfjax.kernels.keyed_draw import LARGEST, NOT_FINITE, DrawKeys, keyed_column
 from tfjax.kernels.reduce import tree_sum
 from tfjax.kernels.routes import Route
 
-__all__ = ["NOT_FINITE", "TOP_LOGPROBS", "DrawRules", "Drawn", "LaneTables", "draw", "draw_among"]
+__all__ = ["NOT_FINITE", "TOP_LOGPROBS", "DrawRules", "Drawn", "LaneTables", "draw", "draw_among", "draw_as_read"]
 
 TOP_LOGPROBS = 20
 """Alternatives returned with a row's logprobs."""
@@ -170,20 +171,39 @@ def draw(
     Raises:
         Unsupported: where the device route does not take the vocabulary.
     """
+    return draw_as_read(logits, lambda known: known, (rules, lane), tables, route=route)
+
+
+def draw_as_read[Source](
+    logits: jax.Array,
+    read: Callable[[Source], tuple[DrawRules, jax.Array]],
+    source: Source,
+    tables: LaneTables,
+    *,
+    route: Route = Route.REFERENCE,
+) -> Drawn:
+    """`draw` by the rules and lanes that `read` finds in `source`.
+
+    Both ways of the condition read for themselves: what crosses a condition has to lie in memory, so that rules which
+    were read before it would be a small kernel each.
+    """
     count = jnp.int32(len(logits))
 
-    def plain(x: jax.Array) -> Drawn:
+    def plain(x: jax.Array, source: Source) -> Drawn:
+        rules, _ = read(source)
         return Drawn(keyed_draw(x, _keys(rules, masked=False), count, route=route), *_no_logprobs(len(x)))
 
-    def every_step(x: jax.Array) -> Drawn:
+    def every_step(x: jax.Array, source: Source) -> Drawn:
+        rules, lane = read(source)
         adjusted = jax.lax.cond(_adjusts(rules), lambda x: adjust(x, rules, tables, lane), lambda x: x, x)
         masked = _masked(x, adjusted, rules)
         token = keyed_draw(masked, _keys(rules, masked=True), count, route=route)
         wanted = jnp.any(rules.logprobs)
         return Drawn(token, *jax.lax.cond(wanted, lambda x: raw_logprobs(x, token), lambda x: _no_logprobs(len(x)), x))
 
+    rules, _ = read(source)
     asked = _adjusts(rules) | _filters(rules) | jnp.any(rules.logprobs)
-    drawn: Drawn = jax.lax.cond(asked, every_step, plain, logits)
+    drawn: Drawn = jax.lax.cond(asked, every_step, plain, logits, source)
     return drawn
 
 

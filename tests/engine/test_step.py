@@ -10,7 +10,7 @@ from flax import nnx
 
 from tfjax.engine.lane_tables import empty_tables
 from tfjax.engine.rows_buffer import RowsBuffer, unpack
-from tfjax.engine.step import Bucket, State, Step, rules_of
+from tfjax.engine.step import Bucket, State, Step, rules_and_lanes, rules_of
 from tfjax.kernels.draw import DrawRules
 from tfjax.kernels.routes import Route, Unsupported
 from tfjax.models.rows import Forward
@@ -35,6 +35,17 @@ def test_rules_are_those_of_the_draws() -> None:
         assert getattr(rules, name).tolist() == [False, True]
     assert rules.seed.tolist() == [[7, 2**32 - 1], [8, 0]]
     assert set(DrawRules._fields) == {"position", "seed", *COPIED, *FLAGS}
+
+
+def test_a_draw_has_the_lane_and_the_position_of_its_row() -> None:
+    buffer = RowsBuffer(4)
+    buffer["lane"][:], buffer["position"][:] = [5, 6, 7, 8], [50, 60, 70, 80]
+    buffer["draw_row"][:] = [3, 1, 0, 0]
+    buffer["top_k"][:] = [1, 2, 3, 4]
+    rules, lane = rules_and_lanes(jnp.asarray(buffer.matrix), 2)
+    assert lane.tolist() == [8, 6]
+    assert rules.position.tolist() == [81, 61]
+    assert rules.top_k.tolist() == [1, 2]
 
 
 class Telling(nnx.Module):
@@ -67,3 +78,15 @@ def test_the_route_is_the_draws() -> None:
     bucket, table, state = Bucket(2, 2, 2), jnp.zeros((2, 2), jnp.int32), State((), empty_tables(2, 32, 128))
     with pytest.raises(Unsupported, match="vocabulary of 32"):
         Step(Telling(), route=Route.PALLAS_GPU).compile(bucket, state, table)
+
+
+def test_few_arrays_cross_the_draws_condition() -> None:
+    """Logits, what the host says and the lanes' tables: each field by itself would be a small kernel."""
+    bucket, table, state = Bucket(2, 2, 2), jnp.zeros((2, 2), jnp.int32), State((), empty_tables(2, 32, 128))
+    step = Step(Telling())
+    token = jnp.zeros(2, jnp.int32)
+    traced = jax.make_jaxpr(lambda *arguments: step.forward(bucket, *arguments))(
+        step.parameters, state, token, jnp.asarray(RowsBuffer(2).matrix), table
+    )
+    conditions = [equation for equation in traced.eqns if equation.primitive.name == "cond"]
+    assert [len(condition.invars) for condition in conditions] == [1 + 2 + len(state.tables)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from tfjax.engine.rows_buffer import FIELDS, unpack
-from tfjax.kernels.draw import Drawn, DrawRules, LaneTables, draw
+from tfjax.kernels.draw import Drawn, DrawRules, LaneTables, draw_as_read
 from tfjax.kernels.paged_attention import Tiles
 from tfjax.kernels.routes import Route
 from tfjax.models.rows import Rows
@@ -85,10 +86,9 @@ class Step:
         rows = Rows(token, field["lane"], field["position"], tiles, page_table)
         hidden, cache, features = model(state.cache, rows, tile_rows=bucket.tile_rows, taps=self.taps)
         tables = state.tables._replace(history=state.tables.history.at[rows.lane, rows.position].set(token))
-        drawn_row = field["draw_row"][: bucket.draws]
-        logits = model.logits(hidden[drawn_row])
-        rules = rules_of(field, rows.position[drawn_row], bucket.draws)
-        drawn = draw(logits, rules, tables, rows.lane[drawn_row], route=self.route)
+        logits = model.logits(hidden[field["draw_row"][: bucket.draws]])
+        read = partial(rules_and_lanes, draws=bucket.draws)
+        drawn = draw_as_read(logits, read, matrix, tables, route=self.route)
         return Stepped(drawn, logits, features, State(cache, tables))
 
     def compile(self, bucket: Bucket, state: State, page_table: jax.Array) -> None:
@@ -111,6 +111,13 @@ class Step:
         """Queue one forward. `state` is donated: use the returned one from here on."""
         result: Stepped = self._compiled[bucket](self.parameters, state, token, matrix, page_table)
         return result
+
+
+def rules_and_lanes(matrix: jax.Array, draws: int) -> tuple[DrawRules, jax.Array]:
+    """The rules of a forward's draws and the lane of each. Shape: int32 [fields, rows] (see rows_buffer)."""
+    field = unpack(matrix)
+    row = field["draw_row"][:draws]
+    return rules_of(field, field["position"][row], draws), field["lane"][row]
 
 
 def rules_of(field: dict[str, jax.Array], position: jax.Array, draws: int) -> DrawRules:
