@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tfjax.kernels.contract.attention import ATTENTION
+from tfjax.kernels.contract.choice import CHOICE, EXPERT_SUM
 from tfjax.kernels.contract.conv import CONV
 from tfjax.kernels.contract.draw import DRAW
 from tfjax.kernels.contract.experts import GROUPED, GROUPED_GLU
@@ -16,6 +17,6 @@ SUBJECTS = {
     subject.name: subject
     for subject in (
         *(MATMUL, GLU, TALL_MATMUL, TALL_GLU, PACKED_MATMUL, PACKED_GLU, PACKED_EMBED),
-        *(NORM, EMBED, ROPE, ATTENTION, GROUPED, GROUPED_GLU, CONV, DRAW),
+        *(NORM, EMBED, ROPE, ATTENTION, CHOICE, GROUPED, GROUPED_GLU, EXPERT_SUM, CONV, DRAW),
     )
 }

@@ -10,20 +10,23 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from tfjax.kernels.choose_experts import ChoiceRule
 from tfjax.kernels.contract.controls import faulty
 from tfjax.kernels.contract.problem import Problem, Style
 from tfjax.kernels.contract.running import candidate_of
 from tfjax.kernels.contract.subjects import SUBJECTS
 from tfjax.kernels.conv_step import ConvPlaces, ConvState
+from tfjax.kernels.gpu.choose_experts import choose_experts
 from tfjax.kernels.gpu.conv_step import conv_step
 from tfjax.kernels.gpu.embed_rows import embed_rows
+from tfjax.kernels.gpu.expert_sum import expert_sum
 from tfjax.kernels.gpu.grouped_matmul import grouped_glu, grouped_matmul
 from tfjax.kernels.gpu.layer_matmul import layer_glu, layer_matmul
 from tfjax.kernels.gpu.plans import Form, Plan, split_of
 from tfjax.kernels.gpu.rope_write import rope_write
 from tfjax.kernels.gpu.sum_norm import sum_norm
 from tfjax.kernels.gpu.window_attention import window_attention
-from tfjax.kernels.grouped_matmul import expert_tiles, tile_rows_of
+from tfjax.kernels.grouped_matmul import WindowTiles, gathered, tiles_of
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
 from tfjax.kernels.rope_write import HeadNorm, Heads, Places, Pools, Turns
 from tfjax.kernels.routes import Route, Unsupported
@@ -32,6 +35,7 @@ from tfjax.kernels.specs import SPECS, Spec
 from tfjax.kernels.window_attention import window
 
 SCALAR = jax.ShapeDtypeStruct((), jnp.int32)
+ONE = jnp.int32(1)
 
 
 def lower(function: Callable[..., Any], *arguments: Any) -> str:
@@ -133,22 +137,35 @@ def test_attention(spec: Spec) -> None:
 
 
 @pytest.mark.parametrize("spec", [SPECS["LFM2.5-24B-A2B"], SPECS["lfm2-moe-code"]], ids=lambda spec: spec.name)
-@pytest.mark.parametrize("rows", [1, 64])
+@pytest.mark.parametrize("rows", [8, 64, 128])
 def test_experts(spec: Spec, rows: int) -> None:
-    tile_rows = tile_rows_of(rows * spec.picked, spec.experts)
+    rule = ChoiceRule(spec.experts, spec.picked, normalised=True, scale=1.0, eps=1e-6)
 
-    def experts(x: Any, choice: Any, count: Any, first: Any, gate_up: Any, down: Any) -> Any:
-        tiles = expert_tiles(choice, count, experts=spec.experts, tile_rows=tile_rows)
-        inner = grouped_glu(x[tiles.source], gate_up, first, tiles)
-        return grouped_matmul(inner, down, first, tiles)[tiles.place]
+    def experts(x: Any, parts: Any, bias: Any, count: Any, first: Any, gate_up: Any, down: Any, norm: Any) -> Any:
+        choice, factor = choose_experts(parts, bias, ONE, count, rule=rule)
+        tiles = tiles_of(choice, count, experts=spec.experts, picked=spec.picked)
+        inner = grouped_glu(gathered(x, tiles), gate_up, first, tiles)
+        out = grouped_matmul(inner, down, first, tiles)
+        return expert_sum(out, tiles, factor, x, norm, ONE, count, picked=spec.picked, eps=1e-5)
 
     stack = 2 * spec.experts
     gate_up, down = (
         bf16(stack, 2 * spec.expert_inner, spec.hidden),
         bf16(stack, spec.hidden, spec.expert_inner),
     )
-    text = lower(experts, bf16(rows, spec.hidden), int32(rows, spec.picked), SCALAR, SCALAR, gate_up, down)
+    parts, bias = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((4, rows, 64), (2, 64)))
+    norm = bf16(3, spec.hidden)
+    text = lower(experts, bf16(rows, spec.hidden), parts, bias, SCALAR, SCALAR, gate_up, down, norm)
+    assert text.count("custom_call @mosaic_gpu") == 4
     assert "stablehlo.sort" not in text, "a sort is many kernels"
+    assert ("stablehlo.reduce" in text) == (rows > 64), "a narrow window needs no layout"
+
+
+def test_a_window_of_odd_rows_is_refused() -> None:
+    tiles = WindowTiles(jnp.zeros((5, 2), jnp.int32), jnp.int32(5), 4)
+    x, weight = jnp.zeros((5, 64), jnp.bfloat16), jnp.zeros((4, 64, 64), jnp.bfloat16)
+    with pytest.raises(Unsupported, match="5 rows of an expert"):
+        grouped_matmul(x, weight, jnp.int32(0), tiles)
 
 
 @pytest.mark.parametrize("spec", [spec for spec in SPECS.values() if spec.taps], ids=lambda spec: spec.name)
