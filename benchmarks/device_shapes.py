@@ -73,7 +73,7 @@ def measure_shapes(blocks: Blocks, kernels: str = "auto", shapes: Sequence[Shape
     for index, shape in enumerate(shapes):
         ratio = 1.0 if not index else shape.target.layers / shapes[index - 1].target.layers
         needed_s = CAUTION * compile_s * ratio + OTHER_S
-        reason = obstacle(shape.weight_bytes, blocks.left_s, needed_s)
+        reason = obstacle(shape.weight_bytes, max(0.0, blocks.left_s), needed_s)
         if reason:
             blocks.leave_out(shape.name, reason)
             continue

@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.blocks import Blocks
 
+CHILD = (sys.executable, "-m", "benchmarks.goals.compile_child")
 KINDS = {"target": (), "target and drafter": ("--drafter",)}
 CACHES = {"cold": 65.0, "warm": 25.0}
 """Seconds that the process takes, the start of jax included."""
@@ -35,9 +36,8 @@ def _compiled(words: Sequence[str], cache: Path, name: str) -> dict[str, Any]:
     Raises:
         RuntimeError: it failed.
     """
-    command = [sys.executable, "-m", "benchmarks.goals.compile_child", *words]
     environ = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(cache)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
+    done = subprocess.run([*CHILD, *words], capture_output=True, text=True, env=environ, check=False)
     if done.returncode:
         raise RuntimeError(f"compiling ended with code {done.returncode}: {done.stderr.strip()[-1500:]}")
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])

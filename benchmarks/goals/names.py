@@ -9,7 +9,7 @@ EXPECTED_S: Mapping[str, float] = {
     "long context": 45.0,
     "LFM2.5-1.2B": 75.0,
     "LFM2.5-24B-A2B": 110.0,
-    "small lanes": 80.0,
+    "small lanes": 100.0,
     "small http": 60.0,
     "prefill": 90.0,
     "tax": 75.0,

@@ -14,7 +14,7 @@ from tfjax.bench.client import Client
 from tfjax.bench.servers import SERVE, own_servers
 from tfjax.checkpoints.resolve import resolve_model
 
-START_S, SPEED_S, HTTP_S = 70.0, 10.0, 50.0
+START_S, SPEED_S, HTTP_S = 85.0, 10.0, 50.0
 TOKENS, REPEATS, READY_S = 256, 3, 180.0
 KINDS = {"plain": False, "drafted": True}
 

@@ -23,7 +23,7 @@ def test_a_shape_without_time_is_left_out_with_the_reason(
     blocks = Blocks(1.0)
     measure_shapes(blocks)
     assert [(name, "s are left" in why) for name, why in blocks.left_out.items()] == [(s.name, True) for s in SHAPES]
-    assert "LFM2.5-24B-A2B shape left out: it is expected to take" in capsys.readouterr().out
+    assert "LFM2.5-24B-A2B left out: it is expected to take" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.goals.programs import LANES, abstract_start
+from benchmarks.windows import llama_of
+from tfjax.kernels.specs import TINY
+
+CONFIG = llama_of(TINY, 2)
+
+
+def test_a_target_alone_has_one_program_for_each_bucket() -> None:
+    start = abstract_start(CONFIG, "auto", drafter=False)
+    assert {name: len(jobs) for name, jobs in start.jobs.items()} == {"target": 10}
+    assert not start.kernels.stacked
+
+
+@pytest.mark.slow
+def test_a_drafter_adds_its_own_and_all_compile_without_weights() -> None:
+    start = abstract_start(CONFIG, "auto", drafter=True)
+    holds = 3 * 3  # on a CPU blocks of two, four and all drafts, for one stream, two and four
+    absorbs = 7
+    assert LANES == 4
+    assert {name: len(jobs) for name, jobs in start.jobs.items()} == {"target": 10, "drafter": holds + absorbs}
+    for jobs, places in ((start.jobs["target"], (0,)), (start.jobs["drafter"], (0, holds))):
+        for place in places:
+            jobs[place]()
