@@ -72,6 +72,11 @@ type Weight = jax.Array | PackedWeight
 """A weight as products take it."""
 
 
+def at(weight: Weight, index: Any) -> Weight:
+    """What `index` selects of the leading axes, as packed as the weight is; with None the weight as a stack of one."""
+    return weight.at(index) if isinstance(weight, PackedWeight) else weight[index]
+
+
 def expanded(weight: Weight) -> jax.Array:
     """The weight as an array: itself, or what its codes stand for."""
     if not isinstance(weight, PackedWeight):

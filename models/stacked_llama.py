@@ -15,6 +15,7 @@ from flax import nnx
 from tfjax.kernels.embed_rows import embed_rows
 from tfjax.kernels.gpu.plans import split_of
 from tfjax.kernels.layer_matmul import layer_glu, layer_matmul
+from tfjax.kernels.packed import Weight, at
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.kernels.rope_write import Heads, Places, Pools, rope_write, turns
 from tfjax.kernels.routes import Route, Unsupported
@@ -28,16 +29,16 @@ from tfjax.models.rows import Forward, Rows, tapped
 
 class StackedWeights(NamedTuple):
     """All parameters. Shapes: embedding, head[0] [V, D]; norms [L + 1, D] (the last is the final norm's) and [L, D];
-    products [L, out, in] as in checkpoints."""
+    products [L, out, in] as in checkpoints. All but norms may be packed."""
 
-    embedding: jax.Array
+    embedding: Weight
     attention_norm: jax.Array
-    qkv: jax.Array
-    out: jax.Array
+    qkv: Weight
+    out: Weight
     mlp_norm: jax.Array
-    gate_up: jax.Array
-    down: jax.Array
-    head: jax.Array
+    gate_up: Weight
+    down: Weight
+    head: Weight
 
 
 def stacked(model: Llama) -> StackedWeights:
@@ -91,15 +92,16 @@ class StackedLlama(nnx.Module):
         self.head = None if config.tied else zeros(config.vocab, size)
 
     @property
-    def head_weight(self) -> jax.Array:
+    def head_weight(self) -> Weight:
         """Shape: [V, D]."""
-        return self.embedding[...] if self.head is None else self.head[...]
+        head: Weight = self.embedding[...] if self.head is None else self.head[...]
+        return head
 
     @property
     def weights(self) -> StackedWeights:
         """The parameters by name; nothing is copied."""
         stacks = {name: getattr(self, name)[...] for name in StackedWeights._fields if name != "head"}
-        return StackedWeights(**stacks, head=self.head_weight[None])
+        return StackedWeights(**stacks, head=at(self.head_weight, None))
 
     def __call__(self, cache: Pools, rows: Rows, *, tile_rows: int, taps: tuple[int, ...] = ()) -> Forward:
         """One forward of the rows. `taps` are layers whose features are wanted. Shapes of the cache: `empty_cache`."""
@@ -142,7 +144,7 @@ def unstacked(model: StackedLlama) -> Llama:
     made: Llama = nnx.eval_shape(lambda: Llama(model.config, model.embedding[...].dtype))
     flat: dict[Any, Any] = dict(nnx.to_flat_state(nnx.state(made)))
 
-    def put(path: str, value: jax.Array) -> None:
+    def put(path: str, value: Weight) -> None:
         key = tuple(int(part) if part.isdigit() else part for part in path.split("."))
         flat[key] = flat[key].replace(value)
 
@@ -153,8 +155,9 @@ def unstacked(model: StackedLlama) -> Llama:
     for stack, name in STACKS.items():
         whole = getattr(model, stack)[...]
         for layer in range(model.config.layers):
-            put(f"layers.{layer}.{name}", whole[layer])
-        whole.delete()
+            put(f"layers.{layer}.{name}", at(whole, layer))
+        for array in jax.tree.leaves(whole):
+            array.delete()
     nnx.update(made, nnx.from_flat_state(flat))
     return made
 
