@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from tfjax.kernels.filters import keep_mask
-from tfjax.kernels.keyed_draw import LARGEST, NOT_FINITE, DrawKeys, keyed_column, keyed_draw, scaled_below_peak
+from tfjax.kernels.keyed_draw import LARGEST, NOT_FINITE, DrawKeys, keyed_draw, scaled_below_peak
 from tfjax.kernels.reduce import tree_sum
 from tfjax.kernels.routes import Route
 
@@ -212,13 +212,25 @@ def _no_logprobs(rows: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     return jnp.zeros(rows, jnp.float32), jnp.zeros(top, jnp.int32), jnp.zeros(top, jnp.float32)
 
 
-def draw_among(logits: jax.Array, ids: jax.Array, rules: DrawRules, tables: LaneTables, lane: jax.Array) -> jax.Array:
+def draw_among(
+    logits: jax.Array,
+    ids: jax.Array,
+    rules: DrawRules,
+    tables: LaneTables,
+    lane: jax.Array,
+    *,
+    route: Route = Route.REFERENCE,
+) -> jax.Array:
     """Draw one token per row where only some tokens have a logit; the others cannot be drawn.
 
     Over all tokens the draws are those of `draw`.
 
     Shapes: logits float32 [R, C], ids int32 [C] (each column's token), lane int32 [R] -> token int32 [R].
+
+    Raises:
+        Unsupported: where the device route does not take as many columns.
     """
+    count = jnp.int32(len(logits))
 
     def over_all(columns: jax.Array) -> jax.Array:
         every = jnp.full((columns.shape[0], tables.bias.shape[1]), ABSENT, columns.dtype).at[:, ids].set(columns)
@@ -226,12 +238,10 @@ def draw_among(logits: jax.Array, ids: jax.Array, rules: DrawRules, tables: Lane
 
     def every_step(x: jax.Array) -> jax.Array:
         adjusted = jax.lax.cond(_adjusts(rules), over_all, lambda x: x, x)
-        return keyed_column(_masked(x, adjusted, rules), ids, _keys(rules, masked=True))
+        return keyed_draw(_masked(x, adjusted, rules), _keys(rules, masked=True), count, ids, route=route)
 
-    column = jax.lax.cond(
-        _adjusts(rules) | _filters(rules),
-        every_step,
-        lambda x: keyed_column(x, ids, _keys(rules, masked=False)),
-        logits,
-    )
+    def plain(x: jax.Array) -> jax.Array:
+        return keyed_draw(x, _keys(rules, masked=False), count, ids, route=route)
+
+    column = jax.lax.cond(_adjusts(rules) | _filters(rules), every_step, plain, logits)
     return jnp.where(column == NOT_FINITE, NOT_FINITE, ids[column])

@@ -39,18 +39,26 @@ class DrawKeys(NamedTuple):
     masked: jax.Array
 
 
-def keyed_draw(logits: jax.Array, keys: DrawKeys, count: jax.Array, *, route: Route = Route.REFERENCE) -> jax.Array:
-    """The token of the largest logit over temperature plus noise, the lower on ties; NOT_FINITE where a row is not.
+def keyed_draw(
+    logits: jax.Array,
+    keys: DrawKeys,
+    count: jax.Array,
+    ids: jax.Array | None = None,
+    *,
+    route: Route = Route.REFERENCE,
+) -> jax.Array:
+    """The column of the largest logit over temperature plus noise, the first on ties; NOT_FINITE where a row is not.
 
     The routes round scaled logits differently, so that of two tokens which are level but for a rounding each may draw
     another. Either gives a row the same token whatever rows are beside it.
 
-    Shapes: logits float32 [R, V], count int32 [] (rows from there on have no meaning) -> int32 [R].
+    Shapes: logits float32 [R, C], count int32 [] (rows from there on have no meaning), ids int32 [C] (each column's
+    token; None where every column is its own) -> int32 [R].
 
     Raises:
-        Unsupported: where the device route cannot cut V in blocks.
+        Unsupported: where the device route cannot cut C in blocks.
     """
-    return ROUTES[route](logits, keys, count)
+    return ROUTES[route](logits, keys, count, ids)
 
 
 def scaled_below_peak(logits: jax.Array, temperature: jax.Array) -> jax.Array:
@@ -62,19 +70,15 @@ def scaled_below_peak(logits: jax.Array, temperature: jax.Array) -> jax.Array:
     return (logits - peak) / jnp.where(temperature > 0, temperature, 1)[:, None]
 
 
-def keyed_column(logits: jax.Array, ids: jax.Array, keys: DrawKeys) -> jax.Array:
-    """Where each row's token stands among columns of which `ids` are the tokens, the first on ties; or NOT_FINITE.
-
-    Noise is made only where a row asks for it.
-
-    Shapes: logits float32 [R, C], ids int32 [C] -> int32 [R].
-    """
+def _reference(logits: jax.Array, keys: DrawKeys, count: jax.Array, ids: jax.Array | None) -> jax.Array:
+    tokens = jnp.arange(logits.shape[1]) if ids is None else ids
     sampled = keys.temperature > 0
 
     def noisy(x: jax.Array) -> jax.Array:
-        return scaled_below_peak(x, keys.temperature) + gumbel(keys.seed, keys.position, ids)
+        return scaled_below_peak(x, keys.temperature) + gumbel(keys.seed, keys.position, tokens)
 
     greedy = first_largest(logits)
+    # Noise costs more than all else, and often no row asks for it.
     column = jax.lax.cond(
         jnp.any(sampled), lambda x: jnp.where(sampled, first_largest(noisy(x)), greedy), lambda x: greedy, logits
     )
@@ -82,17 +86,13 @@ def keyed_column(logits: jax.Array, ids: jax.Array, keys: DrawKeys) -> jax.Array
     return jnp.where(jnp.all(sound, -1), column, NOT_FINITE)
 
 
-def _reference(logits: jax.Array, keys: DrawKeys, count: jax.Array) -> jax.Array:
-    return keyed_column(logits, jnp.arange(logits.shape[1]), keys)
-
-
-def _gpu(logits: jax.Array, keys: DrawKeys, count: jax.Array) -> jax.Array:
+def _gpu(logits: jax.Array, keys: DrawKeys, count: jax.Array, ids: jax.Array | None) -> jax.Array:
     from tfjax.kernels.gpu import keyed_draw as gpu
 
-    return gpu.keyed_draw(logits, keys, count)
+    return gpu.keyed_draw(logits, keys, count, ids)
 
 
-ROUTES: dict[Route, Callable[[jax.Array, DrawKeys, jax.Array], jax.Array]] = {
+ROUTES: dict[Route, Callable[[jax.Array, DrawKeys, jax.Array, jax.Array | None], jax.Array]] = {
     Route.REFERENCE: _reference,
     Route.PALLAS_GPU: _gpu,
 }

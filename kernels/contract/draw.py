@@ -34,6 +34,9 @@ from tfjax.kernels.specs import SPECS
 TEMPERATURES = (0.0, 0.7, 0.0, 1e-30, 1.0, 5.0, 0.8)
 """Of the rows in turn. Their number has no factor in common with the turns below."""
 
+LAST = 2
+"""Turn of the rows whose largest logit is their last, alone."""
+
 UNSOUND = (np.nan, np.inf, -np.inf)
 """In turn in every fifth row, at a place of its own."""
 
@@ -55,10 +58,10 @@ class KeyedDraws(Problem):
 
     places = ("plain",)
 
-    def __init__(self, vocab: int, style: Style, *, small: bool = False):
+    def __init__(self, vocab: int, style: Style, *, scattered: bool = False, small: bool = False):
         self.rows = SMALL_ROWS if small else ROWS
         self.buckets = SMALL_BUCKETS if small else BUCKETS
-        self.vocab, self.key = vocab, (vocab, self.rows)
+        self.vocab, self.key = vocab, (vocab, scattered, self.rows)
         row = np.arange(self.rows)
         random = np.random.default_rng(0)
         temperature = np.array(TEMPERATURES, np.float32)[row % len(TEMPERATURES)]
@@ -66,6 +69,9 @@ class KeyedDraws(Problem):
         logits = floats(1, (self.rows, vocab), style)
         capped = jnp.minimum(logits, jax.lax.top_k(logits, TIES)[0][:, -1:])
         logits = jnp.where((temperature == 0)[:, None], capped, logits)
+        best = 2 * jnp.abs(jnp.max(logits, -1)) + 1
+        last = (row % len(TEMPERATURES) == LAST)[:, None] & (jnp.arange(vocab) == vocab - 1)
+        logits = jnp.where(last, best[:, None], logits)
         hidden = random.random((self.rows, vocab)) < 0.1
         hidden[:, -1] = False
         logits = jnp.where(hidden & self.masked[:, None], -jnp.inf, logits)
@@ -75,6 +81,7 @@ class KeyedDraws(Problem):
         logits = logits.at[at, (at * 7919 + vocab - 1) % vocab].set(jnp.array(values, jnp.float32))
         self.data = {
             "logits": logits,
+            "ids": jnp.array(random.permutation(2 * vocab)[:vocab], jnp.int32) if scattered else None,
             "keys": DrawKeys(
                 jnp.array(temperature),
                 jnp.array(random.integers(0, 2**32, (self.rows, 2), dtype=np.uint32)),
@@ -88,7 +95,7 @@ class KeyedDraws(Problem):
 
     def step(self, call: Call, data: Any, arranged: Any) -> tuple[tuple[jax.Array, ...], jax.Array]:
         keys = DrawKeys(*(x[arranged["select"]] for x in data["keys"]))
-        token = call(placed(data["logits"], arranged), keys, arranged["count"])
+        token = call(placed(data["logits"], arranged), keys, arranged["count"], data["ids"])
         known = (token >= NOT_FINITE) & (token < self.vocab)
         return (jnp.where(known, token.astype(jnp.float32), jnp.nan),), jnp.int32(0)
 
@@ -112,7 +119,8 @@ class KeyedDraws(Problem):
         """What decides each row's draw, in float64. Shape: [rows, V]."""
         keys = DrawKeys(*(np.asarray(x)[at] for x in self.data["keys"]))
         logits = wide(self.data["logits"][at])
-        counter = (jnp.array(keys.position, jnp.uint32)[:, None], jnp.arange(self.vocab, dtype=jnp.uint32)[None])
+        ids = jnp.arange(self.vocab) if self.data["ids"] is None else self.data["ids"]
+        counter = (jnp.array(keys.position, jnp.uint32)[:, None], ids.astype(jnp.uint32)[None])
         bits = wide(threefry_2x32((keys.seed[:, :1], keys.seed[:, 1:]), counter))
         noise = -np.log(-np.log1p(-np.minimum((bits + 0.5) * 2.0**-32, 1 - 2.0**-24)))
         with np.errstate(invalid="ignore", over="ignore"):
@@ -124,34 +132,34 @@ class KeyedDraws(Problem):
 
 NAMES = ("SmolLM2-135M", "Llama-3-8B", "LFM2.5-1.2B", "Qwen3-4B", "lfm2-moe-code")
 
+_LEAST, _MOST = (
+    f"jnp.{which}(jnp.where(score == jnp.max(score), column, {other}))"
+    for which, other in (("min", "columns"), ("max", "0"))
+)
+
 DRAW = Subject(
     name="keyed_draw",
     public=keyed_draw,
     device="tfjax.kernels.gpu.keyed_draw",
-    cases={f"{name}, {SPECS[name].vocab}": functools.partial(KeyedDraws, SPECS[name].vocab) for name in NAMES},
-    small=functools.partial(KeyedDraws, SMALL_VOCAB, small=True),
+    cases={
+        **{f"{name}, {SPECS[name].vocab}": functools.partial(KeyedDraws, SPECS[name].vocab) for name in NAMES},
+        "a drafter's 32000": functools.partial(KeyedDraws, 32000, scattered=True),
+    },
+    small=functools.partial(KeyedDraws, SMALL_VOCAB, scattered=True, small=True),
     controls=(
-        Control(
-            "ties go to the higher token",
-            "reference",
-            (
-                (
-                    "jnp.min(jnp.where(score == jnp.max(score), token, vocab))",
-                    "jnp.max(jnp.where(score == jnp.max(score), token, 0))",
-                ),
-            ),
-        ),
+        Control("ties go to the last", "reference", ((_LEAST, _MOST),)),
         Control(
             "the noise of the position before", "reference", (("keys.position, token", "keys.position - 1, token"),)
         ),
+        Control("the noise of the column", "stress", (("token.astype(jnp.uint32)", "column.astype(jnp.uint32)"),)),
         Control("the last block left out", "reference", (("layout=layout) < blocks", "layout=layout) < blocks - 1"),)),
         Control("NaN ignored", "reference", (("jnp.where(unsound > 0, NOT_FINITE, winner)", "winner"),)),
         Control(
-            "a winner without its noise",
+            "blocks without their noise",
             "stress",
             (("(logits - peak) + noise\n        score", "(logits - peak)\n        score"),),
         ),
         Control("a neighbour's keys", "rows", (("_keys_of(keys_ref, row)", "_keys_of(keys_ref, row ^ 1)"),)),
-        Control("stored one row too far", "bounds", (("token_ref[row] =", "token_ref[row + 1] ="),)),
+        Control("stored one row too far", "bounds", (("column_ref[row] =", "column_ref[row + 1] ="),)),
     ),
 )

@@ -21,51 +21,53 @@ from tfjax.kernels.keyed_draw import LOWEST, NOT_FINITE, DrawKeys
 from tfjax.kernels.noise import token_noise
 from tfjax.kernels.routes import Unsupported
 
-BLOCK_TOKENS = 1024
-"""Tokens that a block takes."""
+BLOCK_COLUMNS = 1024
+"""Columns that a block takes, where a row has as many."""
 
 _ONE = 0x3F800000
 """Bits of 1.0."""
 
 
-def keyed_draw(logits: jax.Array, keys: DrawKeys, count: jax.Array, *, how: Launch = PLAIN) -> jax.Array:
+def keyed_draw(
+    logits: jax.Array, keys: DrawKeys, count: jax.Array, ids: jax.Array | None = None, *, how: Launch = PLAIN
+) -> jax.Array:
     """The device route of `tfjax.kernels.keyed_draw.keyed_draw`."""
-    rows, vocab = logits.shape
-    size = block_tokens(vocab)
-    blocks = pl.cdiv(vocab, size)
+    rows, columns = logits.shape
+    size = block_columns(columns)
+    blocks = pl.cdiv(columns, size)
     room = pl.cdiv(blocks, WARPGROUP) * WARPGROUP
     operands = [scalar(count), _packed(keys)]
-    (ids, numbers), _ = launch(
-        functools.partial(_block, vocab=vocab, size=size),
+    (winners, numbers), _ = launch(
+        functools.partial(_block, columns=columns, size=size),
         Grid((("block", blocks), ("row", rows))),
         [jax.ShapeDtypeStruct((rows, room), jnp.int32), jax.ShapeDtypeStruct((rows, 3, room), jnp.float32)],
-        [*operands, logits],
-        name=f"draw_blocks_{vocab}",
+        [*operands, logits, *([] if ids is None else [ids])],
+        name=f"draw_blocks_{columns}",
         how=how,
     )
-    (token,), _ = launch(
-        functools.partial(_row, vocab=vocab, blocks=blocks),
+    (column,), _ = launch(
+        functools.partial(_row, columns=columns, blocks=blocks),
         Grid((("row", rows),)),
         [jax.ShapeDtypeStruct((rows,), jnp.int32)],
-        [*operands, ids, numbers],
-        name=f"draw_row_{vocab}",
+        [*operands, winners, numbers],
+        name=f"draw_row_{columns}",
         how=how,
     )
-    return token
+    return column
 
 
-def block_tokens(vocab: int) -> int:
-    """Tokens of a block. The last block ends with the vocabulary and takes some of the one before it again.
+def block_columns(columns: int) -> int:
+    """Columns of a block. The last block ends where a row does and takes some of the one before it again.
 
     Raises:
-        Unsupported: where rows of the vocabulary are not aligned, or shorter than the least block.
+        Unsupported: where rows are not aligned, or shorter than the least block.
     """
-    if vocab % 4 or vocab < WARPGROUP:
+    if columns % 4 or columns < WARPGROUP:
         raise Unsupported(
-            f"a vocabulary of {vocab}; the device route takes multiples of 4 and {WARPGROUP} at least; "
+            f"a vocabulary of {columns}; the device route takes multiples of 4 and {WARPGROUP} at least; "
             "use the reference route"
         )
-    return min(BLOCK_TOKENS, vocab // WARPGROUP * WARPGROUP)
+    return min(BLOCK_COLUMNS, columns // WARPGROUP * WARPGROUP)
 
 
 class _Keys(NamedTuple):
@@ -100,33 +102,37 @@ def _keys_of(keys_ref: Any, row: Any) -> _Keys:
     return _Keys(temperature, low, high, position, masked != 0)
 
 
-def _block(
-    count_ref: Any, keys_ref: Any, logits_ref: Any, ids_ref: Any, numbers_ref: Any, *, vocab: int, size: int
-) -> None:
-    """The winner of one block: its token, the block's peak, the winner's logit and its noise."""
+def _block(count_ref: Any, keys_ref: Any, logits_ref: Any, *refs: Any, columns: int, size: int) -> None:
+    """The winner of one block: its column, the block's peak, the winner's logit and its noise."""
+    *known_refs, winners_ref, numbers_ref = refs
     block, row = lax.axis_index("block"), lax.axis_index("row")
     layout = row_layout(size)
 
     @pl.when(row < count_ref[0])
     def _() -> None:
         keys = _keys_of(keys_ref, row)
-        first = jnp.minimum(block * size, vocab - size)
-        logits = plgpu.load(logits_ref.at[row, pl.ds(first, size)], layout=layout, optimized=False)
-        token = plgpu.broadcasted_iota(jnp.int32, (size,), 0, layout=layout) + first
+        first = jnp.minimum(block * size, columns - size)
+
+        def read(ref: Any) -> Any:
+            return plgpu.load(ref.at[pl.ds(first, size)], layout=layout, optimized=False)
+
+        logits = read(logits_ref.at[row])
+        column = plgpu.broadcasted_iota(jnp.int32, (size,), 0, layout=layout) + first
         peak = jnp.maximum(jnp.max(logits), LOWEST)
         masked = jnp.full((size,), keys.masked) & (logits == -jnp.inf)
         unsound = jnp.max(jnp.where((jnp.abs(logits) < jnp.inf) | masked, 0, 1))
 
         def finish(score: Any, noise: Any) -> None:
-            winner = first_of_largest(score, token, vocab)
-            mine = token == winner
-            ids_ref[row, block] = jnp.where(unsound > 0, NOT_FINITE, winner)
+            winner = first_of_largest(score, column, columns)
+            mine = column == winner
+            winners_ref[row, block] = jnp.where(unsound > 0, NOT_FINITE, winner)
             numbers_ref[row, 0, block] = peak
             numbers_ref[row, 1, block] = jnp.max(jnp.where(mine, logits, -jnp.inf))
             numbers_ref[row, 2, block] = 0.0 if noise is None else jnp.max(jnp.where(mine, noise, -jnp.inf))
 
         @pl.when(keys.sampled)
         def _() -> None:
+            token = read(known_refs[0]) if known_refs else column
             noise = token_noise((keys.low, keys.high), keys.position, token.astype(jnp.uint32))
             finish(keys.over_temperature(logits - peak) + noise, noise)
 
@@ -136,11 +142,11 @@ def _block(
 
 
 def _row(
-    count_ref: Any, keys_ref: Any, ids_ref: Any, numbers_ref: Any, token_ref: Any, *, vocab: int, blocks: int
+    count_ref: Any, keys_ref: Any, winners_ref: Any, numbers_ref: Any, column_ref: Any, *, columns: int, blocks: int
 ) -> None:
     """The winner of one row's blocks."""
     row = lax.axis_index("row")
-    room = ids_ref.shape[1]
+    room = winners_ref.shape[1]
     layout = row_layout(room)
 
     @pl.when(row < count_ref[0])
@@ -151,15 +157,15 @@ def _row(
         def read(ref: Any, other: Any) -> Any:
             return jnp.where(live, plgpu.load(ref, layout=layout, optimized=False), other)
 
-        ids = read(ids_ref.at[row], vocab)
+        winners = read(winners_ref.at[row], columns)
         logits, noise = read(numbers_ref.at[row, 1], -jnp.inf), read(numbers_ref.at[row, 2], 0.0)
         peak = jnp.max(read(numbers_ref.at[row, 0], LOWEST))
         noisy = keys.over_temperature(logits - peak) + noise
         score = jnp.where(jnp.full((room,), keys.sampled), noisy, logits)
-        token = first_of_largest(score, ids, vocab)
-        token_ref[row] = jnp.where(jnp.min(ids) < 0, NOT_FINITE, token)
+        column = first_of_largest(score, winners, columns)
+        column_ref[row] = jnp.where(jnp.min(winners) < 0, NOT_FINITE, column)
 
 
-def first_of_largest(score: Any, token: Any, vocab: int) -> Any:
-    """The least token of the largest score."""
-    return jnp.min(jnp.where(score == jnp.max(score), token, vocab))
+def first_of_largest(score: Any, column: Any, columns: int) -> Any:
+    """The least column of the largest score."""
+    return jnp.min(jnp.where(score == jnp.max(score), column, columns))

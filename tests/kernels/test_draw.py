@@ -146,8 +146,11 @@ def test_the_device_route_draws_in_two_starts_wherever_it_draws() -> None:
     traced = jax.jit(draw, static_argnames="route").trace(
         logits, rules_of([Row()] * rows), lanes, lane, route=Route.PALLAS_GPU
     )
-    text = traced.lower(lowering_platforms=("cuda",)).as_text()
-    assert text.count("custom_call @mosaic_gpu") == 4
+    assert traced.lower(lowering_platforms=("cuda",)).as_text().count("custom_call @mosaic_gpu") == 4
+    among = jax.jit(draw_among, static_argnames="route").trace(
+        logits, np.arange(vocab, dtype=np.int32), rules_of([Row()] * rows), lanes, lane, route=Route.PALLAS_GPU
+    )
+    assert among.lower(lowering_platforms=("cuda",)).as_text().count("custom_call @mosaic_gpu") == 4
 
 
 def test_rows_are_invariant() -> None:

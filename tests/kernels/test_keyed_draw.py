@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.row_invariance import assert_row_invariant, rows_of_normals
-from tfjax.kernels.keyed_draw import NOT_FINITE, DrawKeys, keyed_column, keyed_draw
+from tfjax.kernels.keyed_draw import NOT_FINITE, DrawKeys, keyed_draw
 from tfjax.kernels.noise import gumbel
 from tfjax.kernels.routes import Route, Unsupported
 
@@ -85,7 +85,7 @@ def test_a_column_is_drawn_by_its_tokens_noise() -> None:
     logits = np.full((30, VOCAB), -1e4, np.float32)
     logits[:, ids] = LOGITS[:30, ids]
     by = keys(30)
-    columns = jax.jit(keyed_column)(logits[:, ids], ids, by)
+    columns = drawn(logits[:, ids], by, jnp.int32(30), ids)
     assert ids[np.asarray(columns)].tolist() == of(logits, by)
 
 

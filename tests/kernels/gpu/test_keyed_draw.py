@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfjax.kernels.gpu.keyed_draw import BLOCK_TOKENS, block_tokens, keyed_draw
+from tfjax.kernels.gpu.keyed_draw import BLOCK_COLUMNS, block_columns, keyed_draw
 from tfjax.kernels.gpu.launch import Launch
 from tfjax.kernels.gpu.tiles import WARPGROUP
 from tfjax.kernels.keyed_draw import NOT_FINITE, DrawKeys
@@ -19,7 +19,7 @@ from tfjax.kernels.routes import Unsupported
 from tfjax.kernels.specs import SPECS
 
 interpreted = jax.jit(functools.partial(keyed_draw, how=Launch(interpret=True)))
-ROWS, VOCAB, LARGE_VOCAB = 4, 1300, 3 * BLOCK_TOKENS + 4
+ROWS, VOCAB, LARGE_VOCAB = 4, 1300, 3 * BLOCK_COLUMNS + 4
 """Few shapes, as each takes the interpreter some seconds. Blocks overlap in both vocabularies."""
 
 
@@ -37,9 +37,9 @@ def problem(vocab: int, temperature: list[float], *, masked: bool = False) -> tu
     )
 
 
-def both(logits: Any, keys: DrawKeys, count: int = ROWS) -> tuple[list[int], list[int]]:
+def both(logits: Any, keys: DrawKeys, count: int = ROWS, ids: Any = None) -> tuple[list[int], list[int]]:
     """By the kernel and by the reference."""
-    arguments = (jnp.asarray(logits), keys, jnp.int32(count))
+    arguments = (jnp.asarray(logits), keys, jnp.int32(count), ids)
     return interpreted(*arguments)[:count].tolist(), reference(*arguments)[:count].tolist()
 
 
@@ -51,8 +51,18 @@ def test_draws_what_the_reference_draws(vocab: int) -> None:
         assert found == wanted
 
 
+def test_a_column_has_the_noise_of_its_token() -> None:
+    logits, keys = problem(VOCAB, [0.0, 1.0, 1.0, 1.0])
+    ids = jnp.array(np.random.default_rng(2).permutation(2 * VOCAB)[:VOCAB], jnp.int32)
+    found, wanted = both(logits, keys, ids=ids)
+    assert found == wanted
+    own = both(logits, keys)[0]
+    assert found[0] == own[0]
+    assert found[1:] != own[1:]
+
+
 def test_every_block_can_win() -> None:
-    places = [0, BLOCK_TOKENS - 1, BLOCK_TOKENS, 2 * BLOCK_TOKENS, 3 * BLOCK_TOKENS - 1, 3 * BLOCK_TOKENS, -2, -1]
+    places = [0, BLOCK_COLUMNS - 1, BLOCK_COLUMNS, 2 * BLOCK_COLUMNS, 3 * BLOCK_COLUMNS - 1, 3 * BLOCK_COLUMNS, -2, -1]
     for some in (places[:ROWS], places[ROWS:]):
         logits = np.zeros((ROWS, LARGE_VOCAB), np.float32)
         logits[np.arange(ROWS), some] = 1
@@ -69,10 +79,10 @@ def test_ties_go_to_the_lower_token_within_a_block_and_between() -> None:
 
 def test_masked_tokens_and_whole_masked_blocks() -> None:
     logits, keys = problem(LARGE_VOCAB, [0, 0.7, 1.0, 1.0], masked=True)
-    logits[:, : 2 * BLOCK_TOKENS] = -np.inf
+    logits[:, : 2 * BLOCK_COLUMNS] = -np.inf
     found, wanted = both(logits, keys)
     assert found == wanted
-    assert min(found) >= 2 * BLOCK_TOKENS
+    assert min(found) >= 2 * BLOCK_COLUMNS
     assert both(np.full_like(logits, -np.inf), keys)[0] == [0] * ROWS
 
 
@@ -93,13 +103,17 @@ def test_rows_that_do_not_count_may_hold_anything() -> None:
 
 
 def test_blocks_are_as_large_as_the_vocabulary_allows() -> None:
-    assert [block_tokens(vocab) for vocab in (128, 252, 256, 1020, 1024, 49152)] == [128, 128, 256, 896, 1024, 1024]
+    assert [block_columns(vocab) for vocab in (128, 252, 256, 1020, 1024, 49152)] == [128, 128, 256, 896, 1024, 1024]
     for vocab in (WARPGROUP - 4, 50257):
         with pytest.raises(Unsupported, match=f"vocabulary of {vocab}"):
-            block_tokens(vocab)
+            block_columns(vocab)
 
 
-@pytest.mark.parametrize("vocab", sorted({spec.vocab for spec in SPECS.values()}))
+FAST = (49152, 128256)
+VOCABULARIES = sorted({spec.vocab for spec in SPECS.values()})
+
+
+@pytest.mark.parametrize("vocab", [pytest.param(x, marks=() if x in FAST else pytest.mark.slow) for x in VOCABULARIES])
 def test_lowers_as_two_starts(vocab: int) -> None:
     """And as one small kernel before them, which packs the keys."""
     kinds = {"temperature": jnp.float32, "position": jnp.int32, "masked": jnp.bool_}
@@ -111,3 +125,5 @@ def test_lowers_as_two_starts(vocab: int) -> None:
     text = jax.jit(keyed_draw).trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
     assert text.count("custom_call @mosaic_gpu") == 2
     assert text.count("stablehlo.concatenate") == 1
+    ids = jax.ShapeDtypeStruct((vocab,), jnp.int32)
+    assert "mosaic_gpu" in jax.jit(keyed_draw).trace(*arguments, ids).lower(lowering_platforms=("cuda",)).as_text()
