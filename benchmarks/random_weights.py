@@ -44,7 +44,8 @@ def _value(name: str, key: jax.Array, like: Any) -> jax.Array:
         return jnp.zeros(like.shape, like.dtype)
     if "norm" in name or like.ndim < 2:
         return jnp.ones(like.shape, like.dtype)
-    return _random(key, like.shape, like.dtype)
+    made: jax.Array = _random(key, like.shape, like.dtype)
+    return made
 
 
 @functools.partial(jax.jit, static_argnames=("shape", "dtype"))

@@ -68,5 +68,5 @@ async def _asked(url: str) -> dict[str, Any]:
                     rates[kind].append(reply.tokens / (reply.ended_s - reply.sent_s))
     for kind, seen in rates.items():
         print(f"over HTTP, 1 stream, {kind}: {statistics.median(seen):.0f} tokens/s", flush=True)
-    about = dict(facts.capabilities or {})
+    about = dict((facts.capabilities or {})["engine"])
     return {**rates, "note": _note(about), "window_ms": about.get("window_ms"), "drafter": about.get("drafter")}

@@ -25,7 +25,7 @@ def main() -> None:
         quantization_config=GgufConfig(dequantize=True),
     ).eval()
 
-    @torch.inference_mode()  # type: ignore[untyped-decorator] - torch is not there where types are checked
+    @torch.inference_mode()  # type: ignore[untyped-decorator]  # torch is not there where types are checked
     def generate(job: dict[str, Any]) -> Iterator[int]:
         ids = torch.tensor([job["prompt"]])
         past = None

@@ -31,7 +31,7 @@ class Client:
         pass
 
     async def facts(self) -> Any:
-        return SimpleNamespace(model="m", capabilities=ABOUT)
+        return SimpleNamespace(model="m", capabilities={"engine": ABOUT})
 
     async def ask(self, route: str, fields: Mapping[str, Any]) -> Any:
         Client.asked.append(fields)
