@@ -65,7 +65,7 @@ def test_known_shapes_run_by_the_kernels() -> None:
         (llama.FAMILY, replace(SMOL, mlp_bias=True), BF16, "biases"),
         (llama.FAMILY, replace(SMOL, inner=1520), BF16, "1520"),
         (llama.FAMILY, replace(SMOL, vocab=49_160), BF16, "49160, no multiples of 64"),
-        (llama.FAMILY, replace(SMOL, heads=15, kv_heads=3), BF16, "5 query heads of 64 a key head"),
+        (llama.FAMILY, replace(SMOL, heads=195, kv_heads=3), BF16, "65 query heads of 64 a key head"),
         (replace(lfm2_moe.FAMILY, stacked_module=None), None, BF16, "all operators of Lfm2MoeForCausalLM"),
         (lfm2_moe.FAMILY, replace(LFM2_1B, conv_bias=True), BF16, "conv_bias"),
         (lfm2_moe.FAMILY, replace(LFM2_CODE, experts=replace(EXPERTS, inner=96)), BF16, "96"),

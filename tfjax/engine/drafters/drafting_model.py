@@ -59,4 +59,6 @@ class DraftingModel:
 
     def empty_cache(self, pages: int, page_rows: int, lanes: int) -> Any:
         """A zeroed cache, page 0 and the last lane being scratch."""
-        return self.loaded.family.empty_cache(self.loaded.config, pages, page_rows, lanes, self.loaded.dtype)
+        loaded = self.loaded
+        form = loaded.family.stacked if loaded.kernels.stacked else None
+        return (form or loaded.family).empty_cache(loaded.config, pages, page_rows, lanes, loaded.dtype)

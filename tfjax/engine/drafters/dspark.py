@@ -130,7 +130,7 @@ class DSparkDrafter:
             self.cache = self.step.absorb(self.cache, features, places, self.target.page_table)
         except Exception as error:  # noqa: BLE001 (the target and its streams do without)
             log.warning("%s lost its context: %s", self.model.name, error)
-            self._start_over()
+            self.forget()
 
     # Rounds
 
@@ -177,12 +177,14 @@ class DSparkDrafter:
         buffer["tile_count"][0] = streams
         return buffer, np.zeros((len(ASK_FIELDS), bucket.streams), np.int32)
 
-    def _run_hold(self, bucket: BlockBucket, buffer: RowsBuffer, asks: NDArray[np.int32]) -> Drafts:
-        tables, pages = self.target.state.tables, self.target.page_table
+    def _run_hold(
+        self, bucket: BlockBucket, buffer: RowsBuffer, asks: NDArray[np.int32], page_table: jax.Array | None = None
+    ) -> Drafts:
+        tables, pages = self.target.state.tables, self.target.page_table if page_table is None else page_table
         try:
             drafts, self.cache = self.step.hold(bucket, self.cache, tables, buffer.matrix, asks, pages)
         except Exception:
-            self._start_over()
+            self.forget()
             raise
         return drafts
 
@@ -198,11 +200,19 @@ class DSparkDrafter:
         asks[1, :streams], asks[2, :streams] = bucket.slots, depth
         jax.block_until_ready(self._run_hold(bucket, buffer, asks))
 
+    def rehearse(self, lanes: Sequence[int], position: int, page_table: jax.Array) -> Drafts:
+        """Draft greedily behind contexts of equal length that lie in a page table of the caller's."""
+        bucket = self.plan.hold_bucket(len(lanes), self.depth)
+        buffer, asks = self._empty_asks(bucket, len(lanes))
+        buffer["lane"][: len(lanes)], buffer["position"][: len(lanes)] = lanes, position
+        asks[1, : len(lanes)], asks[2, : len(lanes)] = bucket.slots, self.depth
+        return self._run_hold(bucket, buffer, asks, page_table)
+
     def read(self, tickets: Sequence[Holding]) -> list[list[Guess]]:
         try:
             read = jax.device_get([ticket.drafts for ticket in tickets])
         except Exception:
-            self._start_over()
+            self.forget()
             raise
         return [_guesses(ticket, drafts, self.model.vocab) for ticket, drafts in zip(tickets, read, strict=True)]
 
@@ -211,8 +221,8 @@ class DSparkDrafter:
     def _empty_cache(self) -> Any:
         return self.model.empty_cache(self.memory.pages + 1, PAGE_ROWS, self.memory.lanes + 1)
 
-    def _start_over(self) -> None:
-        """The cache went to a call that failed. A stream drafts again from its next page on."""
+    def forget(self) -> None:
+        """Begin with an empty cache, as after a call that failed. A stream drafts again from its next page on."""
         self._known.forget()
         self.cache = self._empty_cache()
 

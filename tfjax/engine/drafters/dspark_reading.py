@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,10 +12,13 @@ from tfjax.checkpoints import CheckpointError
 from tfjax.engine.drafters.draft_vocabulary import OFFSETS, read_draft_vocabulary
 from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.dspark_config import FittingDSpark
-from tfjax.engine.weights import LoadedModel, Progress, read_model
+from tfjax.engine.drafters.dspark_kernels import choose_dspark_kernels
+from tfjax.engine.weights import DTYPES, LoadedModel, Progress, read_model
 from tfjax.models.dspark_config import DSparkConfig
 from tfjax.models.family import Family
 from tfjax.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 
 def read_dspark(
@@ -33,7 +37,9 @@ def read_dspark(
     """
     config = fitting.config
     ids = jnp.asarray(_draft_tokens(fitting, min(config.vocab, target.config.vocab), tokenizer.vocab_size))
-    loaded = read_model(fitting.checkpoint, family, config, dtype, progress, beside=fitting.beside)
+    kernels = choose_dspark_kernels(family, config, DTYPES[dtype], target.kernels, target.config.vocab)
+    log.info("kernels of %s: %s (%s)", name, kernels.route, kernels.reason)
+    loaded = read_model(fitting.checkpoint, family, config, dtype, progress, beside=fitting.beside, kernels=kernels)
     module: Any = loaded.module
     own: Any = target.module
     module.join(own.embedding[...], own.head_weight, ids)

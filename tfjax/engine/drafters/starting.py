@@ -11,12 +11,13 @@ import jax
 
 from tfjax.engine.buckets import Plan
 from tfjax.engine.compiling import compile_all
-from tfjax.engine.drafters.block_plan import SHORTER, block_plan
+from tfjax.engine.drafters.block_plan import SHORTER, BlockPlan, block_plan
 from tfjax.engine.drafters.block_step import BlockStep
 from tfjax.engine.drafters.draft_plan import draft_plan
 from tfjax.engine.drafters.draft_step import DraftStep
 from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.dspark import DSparkDrafter
+from tfjax.engine.drafters.dspark_kernels import difference, without_kernels
 from tfjax.engine.drafters.hold_times import time_holds
 from tfjax.engine.drafters.small_model import SmallModel
 from tfjax.engine.held_tokens import HeldTokens
@@ -68,12 +69,36 @@ def start_dspark(
     config: DSparkConfig = model.loaded.config
     shorter = SHORTER.get(jax.default_backend(), ())
     plan = block_plan(target.memory.lanes, min(depth, config.block), config.first_slot, target.plan, shorter)
-    drafter = DSparkDrafter(model, BlockStep(model.loaded.module, plan), plan, target)
-    compile_dspark(drafter, progress)
+    drafter = _proved(model, plan, target, progress)
     if held if held is not None else jax.default_backend() not in READ_ON:
         target.held = HeldTokens(drafter.held, target.widths, (plan.most_streams, plan.depth))
     _time(drafter, progress, timings, [*key, str(plan)])
     return drafter
+
+
+def _proved(model: DraftingModel, plan: BlockPlan, target: TargetBackend, progress: Progress) -> DSparkDrafter:
+    """A compiled drafter; one without kernels where they do not compile or its drafts depend on those beside them."""
+    if model.loaded.kernels.stacked:
+        drafter, reason = _by_kernels(model, plan, target, progress)
+        if drafter is not None:
+            return drafter
+        model = without_kernels(model, f"{model.loaded.kernels.route} kernels of the drafter: {reason}")
+    drafter = DSparkDrafter(model, BlockStep(model.loaded.module, plan), plan, target)
+    compile_dspark(drafter, progress)
+    return drafter
+
+
+def _by_kernels(
+    model: DraftingModel, plan: BlockPlan, target: TargetBackend, progress: Progress
+) -> tuple[DSparkDrafter | None, str]:
+    """The drafter by kernels, or why not."""
+    try:
+        drafter = DSparkDrafter(model, BlockStep(model.loaded.module, plan), plan, target)
+        compile_dspark(drafter, progress)
+        reason = difference(drafter)
+    except Exception as error:  # noqa: BLE001 - compilers fail in many ways, and the modules still draft
+        reason = f"{type(error).__name__}: {str(error)[:500]}"
+    return (None, reason) if reason else (drafter, "")
 
 
 def compile_dspark(drafter: DSparkDrafter, progress: Progress) -> None:
@@ -96,6 +121,7 @@ def _time(drafter: SmallModel | DSparkDrafter, progress: Progress, timings: Path
     progress("timing the drafter", 0.0)
     model = drafter.model
     key = [*key, repr(model.loaded.config), str(model.ids.size)]
+    key += [str(model.loaded.kernels.route), "stacked"] if model.loaded.kernels.stacked else []
     drafter.hold_ms, is_new = time_holds(drafter, timings, key)
     times = "; ".join(
         f"{streams} stream{'s' * (streams > 1)}: " + ", ".join(f"{ms:.1f} ms for {n}" for n, ms in row.items())
