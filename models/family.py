@@ -39,6 +39,7 @@ class Stacked[Config]:
         tile_rows: rows that a block of its attention takes.
         unstacked: the family's own module with the same parameters. The stacks are freed one by one, so that no two
             copies of the model are in memory at once; what is in no stack is shared.
+        takes_packed: its stacks may be packed (see kernels/packed.py).
     """
 
     build: Callable[[Config, jnp.dtype, Route], nnx.Module]
@@ -46,6 +47,7 @@ class Stacked[Config]:
     empty_cache: Callable[[Config, int, int, int, jnp.dtype], Any]
     tile_rows: Callable[[Config], int]
     unstacked: Callable[[Any], nnx.Module]
+    takes_packed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,5 +235,10 @@ def logits(weights: StackedWeights, hidden: jax.Array, count: jax.Array, *, rout
 
 
 STACKED: Stacked[LlamaConfig] = Stacked(
-    build=StackedLlama, sources=sources, empty_cache=empty_cache, tile_rows=tile_rows, unstacked=unstacked
+    build=StackedLlama,
+    sources=sources,
+    empty_cache=empty_cache,
+    tile_rows=tile_rows,
+    unstacked=unstacked,
+    takes_packed=True,
 )

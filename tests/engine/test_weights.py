@@ -258,7 +258,7 @@ def test_stacks_are_read_from_the_same_tensors(tied: bool) -> None:
     assert sum(pool.nbytes for pool in cache) == positions * cache_bytes_per_position(config, jnp.dtype(jnp.bfloat16))
 
 
-def test_kernels_take_no_packed_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_whose_form_takes_dense_weights_get_no_packed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(weights, "choose_kernels", lambda wanted, *_: (asked.append(wanted), KERNELS)[1])
     checkpoint = checkpoint_of(TINY, Tensors(TINY))
@@ -266,6 +266,7 @@ def test_kernels_take_no_packed_weights(monkeypatch: pytest.MonkeyPatch) -> None
     assert load_model(checkpoint, "float32", lambda phase, share: None, kernels="reference").kernels is KERNELS
     assert asked == ["auto", "reference"]
     seen: list[Kernels] = []
+    monkeypatch.setattr(weights, "takes_packed", lambda family: False)
     monkeypatch.setattr(weights, "read_model", lambda *_, kernels, **more: (seen.append(kernels), 1 / 0)[0])
     with pytest.raises(ZeroDivisionError):
         load_model(checkpoint, "float32", lambda phase, share: None, weights="packed")

@@ -15,7 +15,7 @@ from tfjax.engine.rows_buffer import FIELDS
 from tfjax.engine.step import State, Step
 from tfjax.kernels.paged_attention import BLOCK_KEYS, PAGE_ROWS
 from tfjax.kernels.routes import Route, Unsupported, chosen
-from tfjax.models.family import Family
+from tfjax.models.family import Family, Stacked
 
 LANES, PAGES = 2, 2
 """Of the abstract forward that is traced; no size of it decides what the kernels can take."""
@@ -49,16 +49,24 @@ def choose_kernels(wanted: str, family: Family[Any], config: Any, dtype: Any) ->
 
 
 def obstacle(family: Family[Any], config: Any, dtype: Any, route: Route) -> str:
-    """What the route cannot take of a model, found by tracing its narrowest and widest forward; empty for none."""
+    """What the route cannot take of a model; empty for none."""
     form = family.stacked
     if form is None:
         return f"all operators of {family.architecture}"
+    try:
+        module: Any = nnx.eval_shape(lambda: form.build(config, dtype, route))
+    except Unsupported as error:
+        return str(error)
+    return refusal(module, form, config, dtype)
+
+
+def refusal(module: nnx.Module, form: Stacked[Any], config: Any, dtype: Any) -> str:
+    """What a module's route cannot take of it, found by tracing its narrowest and widest forward; empty for none."""
     plan = kernel_plan(form.tile_rows(config))
     int32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.int32)
     columns = BLOCK_KEYS // PAGE_ROWS
+    step = Step(module)
     try:
-        module: Any = nnx.eval_shape(lambda: form.build(config, dtype, route))
-        step = Step(module)
         state = jax.eval_shape(
             lambda: State(
                 form.empty_cache(config, PAGES, PAGE_ROWS, LANES, dtype),

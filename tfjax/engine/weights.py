@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from tfjax.checkpoints import Checkpoint, CheckpointError, PackedSource, TensorSource
 from tfjax.checkpoints.affine import AFFINE
-from tfjax.engine.kernel_choice import XLA, Kernels, choose_kernels
+from tfjax.engine.kernel_choice import XLA, Kernels, choose_kernels, refusal
 from tfjax.engine.memory import check_context, memory_budget
-from tfjax.engine.packing import Packing, described, largest_expansion
+from tfjax.engine.packing import Packing, described, largest_expansion, packed_weights
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.kernels.routes import Route
 from tfjax.models.config import ConfigError
@@ -68,7 +68,9 @@ class LoadedModel:
 
     @property
     def expansion_bytes(self) -> int:
-        """Of the largest temporary that a packed weight is expanded to; 0 where none is packed."""
+        """Of the largest temporary that a packed weight is expanded to; 0 where none is, or kernels expand tiles."""
+        if self.kernels.route is not Route.REFERENCE:
+            return 0
         return largest_expansion(nnx.state(self.module))
 
     @property
@@ -89,7 +91,7 @@ def load_model(
     """Check the asked context and every tensor's shape against the config, then read.
 
     `weights` is a value of --weights: whether those that the checkpoint has quantized stay packed. `kernels` is one of
-    --kernels. Device kernels multiply dense weights only.
+    --kernels. Device kernels multiply packed weights where these are asked for and a family's form takes them.
 
     Raises:
         ConfigError: a config that cannot be honoured, or weights that cannot stay packed as they must.
@@ -100,20 +102,42 @@ def load_model(
     config = family.config_from_hf(checkpoint.config)
     check_context(context, config.context)
     packed = stay_packed(weights, dense_bytes(family, config, dtype))
-    if kernels == KERNELS_AUTO and packed and (weights == WEIGHTS_PACKED or is_quantized(checkpoint)):
-        why = "is packed" if weights == WEIGHTS_PACKED else "keeps packed what would fill the memory"
-        run_by = Kernels(Route.REFERENCE, f"the kernels multiply dense weights, and --weights {why}")
+    if kernels == KERNELS_AUTO and packed and weights != WEIGHTS_PACKED and is_quantized(checkpoint):
+        why = "--weights keeps packed what would fill the memory"
+        run_by = Kernels(Route.REFERENCE, f"the kernels multiply dense weights where not asked otherwise, and {why}")
     else:
         run_by = choose_kernels(kernels, family, config, DTYPES[dtype])
-    packed = packed and not run_by.stacked
+    if run_by.stacked and weights == WEIGHTS_PACKED and not takes_packed(family):
+        run_by = Kernels(
+            Route.REFERENCE, f"the kernels of {family.architecture} multiply dense weights, and --weights is packed"
+        )
+    packed = packed and (weights == WEIGHTS_PACKED or not run_by.stacked)
     model = read_model(checkpoint, family, config, dtype, progress, packed=packed, kernels=run_by)
-    if weights == WEIGHTS_PACKED and not model.expansion_bytes:
+    if packed and run_by.stacked:
+        model = unless_refused(model)
+    if weights == WEIGHTS_PACKED and not packed_weights(nnx.state(model.module)):
         raise ConfigError(
             f"--weights packed: {checkpoint.path} has no weights that can stay packed, which are those of MLX's affine "
             "form with scales in bfloat16 or float16; leave it out or give --weights dense"
         )
     log.info("weights: %s", model.weights)
     return model
+
+
+def takes_packed(family: Family[Any]) -> bool:
+    """Whether the form for device kernels does."""
+    return family.stacked is not None and family.stacked.takes_packed
+
+
+def unless_refused(model: LoadedModel) -> LoadedModel:
+    """The model, laid out in modules where the kernels cannot take what its weights are packed as."""
+    form = model.family.stacked
+    assert form is not None
+    trouble = refusal(model.module, form, model.config, model.dtype)
+    if not trouble:
+        return model
+    run_by = Kernels(Route.REFERENCE, f"there are no kernels for {trouble}")
+    return replace(model, module=form.unstacked(model.module), kernels=run_by)
 
 
 def dense_bytes(family: Family[Any], config: Any, dtype: str) -> int:
