@@ -1,12 +1,46 @@
-"""Products of a block of queries with one page, by Hopper's warpgroup instruction."""
+"""Products of a block of queries with one page, by Hopper's warpgroup instruction, and the tiles that they take."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from tfjax.kernels.gpu.tiles import swizzled
+from tfjax.kernels.paged_attention import PAGE_ROWS
+from tfjax.kernels.window_attention import BLOCK_ROWS
+
+STAGES = 2
+OUT_COLUMNS = 128
+"""Of a block's result that stand in shared memory at once: beside the pages of heads of 256 the whole has no room."""
+
+
+class Memory(NamedTuple):
+    """A block's shared memory and barriers, in the order of `block_memory`."""
+
+    q: Any
+    keys: Any
+    values: Any
+    weight: Any
+    out: Any
+    keys_ready: Any
+    values_ready: Any
+
+
+def block_memory(size: int) -> list[Any]:
+    """What a block takes for heads of this size."""
+    tile = swizzled(size, 2)
+    return [
+        plgpu.SMEM((BLOCK_ROWS, size), jnp.bfloat16, transforms=tile),
+        plgpu.SMEM((STAGES, PAGE_ROWS, size), jnp.bfloat16, transforms=tile),
+        plgpu.SMEM((STAGES, PAGE_ROWS, size), jnp.bfloat16, transforms=tile),
+        plgpu.SMEM((BLOCK_ROWS, PAGE_ROWS), jnp.bfloat16, transforms=swizzled(PAGE_ROWS, 2)),
+        plgpu.SMEM((BLOCK_ROWS, min(size, OUT_COLUMNS)), jnp.float32),
+        plgpu.Barrier(num_barriers=STAGES),
+        plgpu.Barrier(num_barriers=STAGES),
+    ]
 
 
 def scores(q: Any, keys: Any) -> Any:

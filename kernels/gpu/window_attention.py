@@ -17,8 +17,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
-from tfjax.kernels.gpu.page_products import clear_behind, mixed_values, scores
-from tfjax.kernels.gpu.tiles import heads_layout, put, swizzled
+from tfjax.kernels.gpu.page_products import STAGES, Memory, block_memory, clear_behind, mixed_values, scores
+from tfjax.kernels.gpu.tiles import heads_layout, put
 from tfjax.kernels.paged_attention import MASKED, PAGE_ROWS
 from tfjax.kernels.rope_write import Pools
 from tfjax.kernels.routes import Unsupported
@@ -39,10 +39,6 @@ WORKERS = 264
 
 SIZES = (64, 128, 256)
 """Of heads."""
-
-STAGES = 2
-OUT_COLUMNS = 128
-"""Of a block's result that stand in shared memory at once: beside the pages of heads of 256 the whole has no room."""
 
 MERGED_TOGETHER = 8
 """Chunks whose partial results are read before the first is merged."""
@@ -76,7 +72,7 @@ def window_attention(
     workers = max(1, min(len(shared.items), WORKERS // kv_heads))
     partial, _ = launch(
         functools.partial(_chunks, group=group, workers=workers, interpreted=how.interpret),
-        Grid((("head", kv_heads), ("worker", workers)), _scratch(size), approximate=True),
+        Grid((("head", kv_heads), ("worker", workers)), block_memory(size), approximate=True),
         [f32((chunks, kv_heads, rows, BLOCK_ROWS))] * 2 + [f32((chunks, kv_heads, rows * group, size))],
         [
             scalar(first_page),
@@ -103,19 +99,6 @@ def window_attention(
     return out.reshape(rows, -1)
 
 
-def _scratch(size: int) -> list[Any]:
-    tile = swizzled(size, 2)
-    return [
-        plgpu.SMEM((BLOCK_ROWS, size), BF16, transforms=tile),
-        plgpu.SMEM((STAGES, PAGE_ROWS, size), BF16, transforms=tile),
-        plgpu.SMEM((STAGES, PAGE_ROWS, size), BF16, transforms=tile),
-        plgpu.SMEM((BLOCK_ROWS, PAGE_ROWS), BF16, transforms=swizzled(PAGE_ROWS, 2)),
-        plgpu.SMEM((BLOCK_ROWS, min(size, OUT_COLUMNS)), jnp.float32),
-        plgpu.Barrier(num_barriers=STAGES),
-        plgpu.Barrier(num_barriers=STAGES),
-    ]
-
-
 class _Item(NamedTuple):
     """One (block, chunk) pair; the fields of an item of work."""
 
@@ -126,18 +109,6 @@ class _Item(NamedTuple):
     pages: Any
     last: Any
     lane: Any
-
-
-class _Memory(NamedTuple):
-    """A block's shared memory and barriers, in the order of `_scratch`."""
-
-    q: Any
-    keys: Any
-    values: Any
-    weight: Any
-    out: Any
-    keys_ready: Any
-    values_ready: Any
 
 
 def _chunks(
@@ -158,7 +129,7 @@ def _chunks(
     interpreted: bool,
 ) -> None:
     """Every `workers`-th item of the list, for one key head."""
-    memory = _Memory(*scratch)
+    memory = Memory(*scratch)
     head, worker = lax.axis_index("head"), lax.axis_index("worker")
 
     def one_item(turn: Any, _: None) -> None:
@@ -202,7 +173,7 @@ def _store(tile: Any, values: Any, out_ref: Any, item: _Item, group: int) -> Non
     plgpu.wait_smem_to_gmem(0)
 
 
-def _walk(memory: _Memory, item: _Item, seen: Any, fetch: Any, interpreted: bool) -> Partial:
+def _walk(memory: Memory, item: _Item, seen: Any, fetch: Any, interpreted: bool) -> Partial:
     """Online softmax over the pages of an item."""
     size = memory.q.shape[1]
     by_row = plgpu.Layout.WGMMA.reduce(1)
