@@ -37,12 +37,12 @@ class Shared(NamedTuple):
     """What all layers of one forward take alike.
 
     Attributes:
-        count: int32 [], how many of the rows matter.
+        used: int32 [], how many of the rows matter.
         page, slot: int32 [R], where each row's key and value go in the pages of a layer.
         places: of the rows, for convolutions.
     """
 
-    count: jax.Array
+    used: jax.Array
     turned: Turns
     window: Window
     page: jax.Array
@@ -82,11 +82,11 @@ class _Layer(NamedTuple):
     def product(self, x: jax.Array, stack: jax.Array | None, number: jax.Array) -> jax.Array:
         assert stack is not None
         split = split_of(stack.shape[2], stack.shape[1])
-        return layer_matmul(x, stack, number, self.shared.count, split=split, route=self.route)
+        return layer_matmul(x, stack, number, self.shared.used, split=split, route=self.route)
 
     def added(self, parts: jax.Array, stream: Stream, norm: jax.Array, number: jax.Array) -> Stream:
         """x with the parts, and its next norm."""
-        count, eps = self.shared.count, self.config.norm_eps
+        count, eps = self.shared.used, self.config.norm_eps
         x, h = sum_norm(parts, stream.x, norm, number, count, eps=eps, route=self.route)
         return stream._replace(x=x, h=h)
 
@@ -99,7 +99,7 @@ class _Layer(NamedTuple):
         places = Places(shared.page, shared.slot, number * (len(stream.pools.keys) // sum(c.attends)))
         norm, spare = HeadNorm(w.q_norm, w.k_norm), spare_rows(heads.group)
         q, pools = rope_write(
-            qkv, shared.turned, places, stream.pools, number, shared.count,
+            qkv, shared.turned, places, stream.pools, number, shared.used,
             heads=heads, norm=norm, spare=spare, route=self.route,
         )  # fmt: skip
         mixed = window_attention(q, pools, shared.window, places.first_page, route=self.route)
@@ -109,18 +109,18 @@ class _Layer(NamedTuple):
         w, number, shared = self.weights, self.number.operator, self.shared
         assert w.taps is not None
         parts = self.product(stream.h, w.bcx, number)
-        mixed, conv = conv_step(parts, w.taps, stream.conv, shared.places, number, shared.count, route=self.route)
+        mixed, conv = conv_step(parts, w.taps, stream.conv, shared.places, number, shared.used, route=self.route)
         return self.product(mixed, w.out, self.number.layer), stream._replace(conv=conv)
 
     def dense(self, stream: Stream) -> Stream:
         w, number = self.weights, self.number.block
         assert w.gate_up is not None
-        gated = layer_glu(stream.h, w.gate_up, number, self.shared.count, route=self.route)
+        gated = layer_glu(stream.h, w.gate_up, number, self.shared.used, route=self.route)
         return self.added(self.product(gated, w.down, number), stream, w.operator_norm, self.number.layer + 1)
 
     def experts(self, stream: Stream) -> Stream:
         """What a row's experts made stays float32 until it is added to x, as the parts of a dense block do."""
-        c, w, number, count = self.config, self.weights, self.number.block, self.shared.count
+        c, w, number, count = self.config, self.weights, self.number.block, self.shared.used
         assert c.experts is not None
         assert w.expert_gate_up is not None
         assert w.expert_down is not None

@@ -136,7 +136,7 @@ def shapes(config: Lfm2Config) -> dict[str, tuple[int, ...]]:
 def sources(config: Lfm2Config) -> dict[str, tuple[Source, ...]]:
     """As `tfjax.models.lfm2.sources`; a stack's tensors are those of its layers, one layer after another."""
     own = lfm2.sources(config)
-    found = {name: own[name] for name in ("embedding", "head") if name in own}
+    found: dict[str, tuple[Source, ...]] = {name: own[name] for name in ("embedding", "head") if name in own}
     for stack in shapes(config):
         paths = (f"layers.{layer}.{STACKS[stack]}" for layer in range(config.layers))
         parts = tuple(source for path in paths for source in own.get(path, ()))
@@ -165,7 +165,7 @@ def unstacked(model: Any) -> Lfm2:
     made: Lfm2 = nnx.eval_shape(lambda: Lfm2(config, model.embedding[...].dtype))
     flat: dict[Any, Any] = dict(nnx.to_flat_state(nnx.state(made)))
 
-    def put(key: tuple[str | int, ...], value: jax.Array) -> None:
+    def put(key: tuple[object, ...], value: jax.Array) -> None:
         flat[key] = flat[key].replace(value)
 
     put(("embedding",), model.embedding[...])

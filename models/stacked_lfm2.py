@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -83,9 +83,9 @@ class StackedLfm2(nnx.Module):
     @property
     def weights(self) -> Lfm2Stacks:
         """The parameters by name; nothing is copied."""
-        parameters = {name: getattr(self, name) for name in Lfm2Stacks._fields}
-        found = {name: None if parameter is None else parameter[...] for name, parameter in parameters.items()}
-        return Lfm2Stacks(**{**found, "head": self.head_weight})
+        parameters = {name: getattr(self, name) for name in Lfm2Stacks._fields if name != "head"}
+        found: dict[str, Any] = {name: value if value is None else value[...] for name, value in parameters.items()}
+        return Lfm2Stacks(**found, head=self.head_weight)
 
     def __call__(self, cache: MixedCache, rows: Rows, *, tile_rows: int, taps: tuple[int, ...] = ()) -> Forward:
         """One forward of the rows. `taps` are layers whose features are wanted. Shapes of the cache: `MixedCache`."""
@@ -143,10 +143,10 @@ def forward(
         Unsupported: for sizes that the route cannot take.
     """
     shared = shared_by_layers(config, rows, tile_rows=tile_rows)
-    x = embed_rows(weights.embedding, rows.token, shared.count, route=route)
+    x = embed_rows(weights.embedding, rows.token, shared.used, route=route)
     nothing = jnp.zeros((0, *x.shape), jnp.float32)
     first = jnp.int32(0)
-    x, h = sum_norm(nothing, x, weights.operator_norm, first, shared.count, eps=config.norm_eps, route=route)
+    x, h = sum_norm(nothing, x, weights.operator_norm, first, shared.used, eps=config.norm_eps, route=route)
     stream = Stream(x, h, cache.pools, cache.conv)
     of_kind = kinds(config)
     layers = Layers(config, weights, shared, route, numbers(of_kind), taps)

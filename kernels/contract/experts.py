@@ -85,13 +85,12 @@ class Grouped(Problem):
         x = placed(data["x"], arranged)
         tiles: Tiles
         if tile_rows is None:
-            tiles = WindowTiles(choice, jnp.asarray(count), self.experts)
+            tiles, places = WindowTiles(choice, jnp.asarray(count), self.experts), len(choice) * self.experts
             # The first product of a layer reads the rows themselves, the second what the first made of them.
             x = x if self.gated else jnp.tile(x, (self.experts, 1))
         else:
             tiles = expert_tiles(choice, count, experts=self.experts, tile_rows=tile_rows)
-            x = gathered(x, tiles)
-        places = tiles.tile_rows * (self.experts if tile_rows is None else len(tiles.expert))
+            x, places = gathered(x, tiles), len(tiles.source)
         if len(x) == places:
             # Places of no row are NaN, and so is what is read behind the rows that count.
             taken = jnp.zeros(places, bool).at[tiles.place.reshape(-1)].set(True, mode="drop")
