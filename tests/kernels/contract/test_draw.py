@@ -67,3 +67,14 @@ def test_a_wrong_token_is_found(row: int, value: float | str, part: str) -> None
 
     found = errors(change)
     assert found[part] > 1e-3
+
+
+def test_not_finite_is_not_the_last_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = PROBLEM._scores(np.arange(PROBLEM.rows))
+    scores[SAMPLED, VOCAB + NOT_FINITE] = scores[SAMPLED].max() + 1
+    monkeypatch.setattr(PROBLEM, "_scores", lambda at: scores[at])
+
+    def change(column: NDArray[np.float32]) -> None:
+        column[SAMPLED] = NOT_FINITE
+
+    assert errors(change)["lacking"] > 1
