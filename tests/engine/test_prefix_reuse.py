@@ -11,13 +11,23 @@ import jax.numpy as jnp
 import pytest
 
 from tests.engine.scripted_engine import ByteTokenizer, Receiver
-from tests.engine.test_workload import KINDS, PLAN, Knowing, logprobs_of, prompt
+from tests.engine.test_workload import (
+    CONTEXT,
+    KEPT,
+    KINDS,
+    LANES,
+    LENGTH,
+    MEMORY,
+    PLAN,
+    Knowing,
+    logprobs_of,
+    prompt,
+)
 from tests.models.tiny import TINY, random_llama
 from tfjax.engine.api import Generation, Sampling
 from tfjax.engine.compiles import compiles
 from tfjax.engine.engine import Engine, Served
 from tfjax.engine.load import compile_buckets
-from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.step import Step
 from tfjax.engine.target import TargetBackend
 from tfjax.engine.weights import LoadedModel
@@ -27,9 +37,6 @@ from tfjax.lanes.settings import Settings
 from tfjax.lanes.stream import Request
 from tfjax.models.llama import FAMILY
 
-LANES, CONTEXT, LENGTH, KEPT = 3, 256, 24, 20
-PAGES = LANES * CONTEXT // PAGE_ROWS + KEPT
-MEMORY = MemoryPlan(CONTEXT, False, LANES, PAGES, 0, 0, 0, prompt_pages=KEPT)
 SIZES = (63, 64, 65, 128, 129, 140)
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 
@@ -44,7 +51,7 @@ class Reuse:
 
     def start(self, prompt_pages: int) -> Engine:
         settings = Settings(
-            lanes=LANES, context=CONTEXT, pages=PAGES, page_rows=PAGE_ROWS, vocab_size=TINY.vocab,
+            lanes=LANES, context=CONTEXT, pages=MEMORY.pages, page_rows=PAGE_ROWS, vocab_size=TINY.vocab,
             draft_tokens=7, first_width=7, prompt_pages=prompt_pages,
         )  # fmt: skip
         tokenizer: Any = ByteTokenizer()

@@ -27,8 +27,10 @@ from tfjax.lanes.settings import Settings
 from tfjax.lanes.stream import Request
 from tfjax.models.llama import FAMILY
 
-LANES, CONTEXT, LENGTH = 3, 256, 24
-MEMORY = MemoryPlan(CONTEXT, False, LANES, LANES * CONTEXT // PAGE_ROWS, cache_bytes=0, weight_bytes=0, budget_bytes=0)
+LANES, CONTEXT, LENGTH, KEPT = 3, 256, 24, 20
+MEMORY = MemoryPlan(CONTEXT, False, LANES, LANES * CONTEXT // PAGE_ROWS + KEPT, 0, 0, 0, prompt_pages=KEPT)
+"""The tests of kept prompts have the same, and so the same programs, which then are compiled once. Here nothing is
+kept."""
 BUCKETS = (Bucket(4, 4, 4), Bucket(16, 16, 8))
 PLAN = Plan("row-invariant", BUCKETS, (*BUCKETS, Bucket(128, 4, 128)))
 KINDS = {
@@ -72,7 +74,7 @@ class Workload:
 
     def engine(self, *, drafts: bool) -> Engine:
         settings = Settings(
-            lanes=LANES, context=CONTEXT, pages=MEMORY.pages, page_rows=PAGE_ROWS, vocab_size=TINY.vocab,
+            lanes=LANES, context=CONTEXT, pages=MEMORY.pages - KEPT, page_rows=PAGE_ROWS, vocab_size=TINY.vocab,
             draft_tokens=7 if drafts else 0, first_width=7,
         )  # fmt: skip
 
