@@ -153,8 +153,9 @@ class HeadRows(Problem):
             return x / spread * weight, (size + np.abs(x)) / spread * weight
 
         def rotate(x: NDArray[Any], size: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-            (low, high), sizes = halved(x), sum(halved(size))
-            return joined(low * cos - high * sin, high * cos + low * sin), joined(sizes, sizes)
+            (low, high), (low_size, high_size) = halved(x), halved(size)
+            turned = joined(low * cos - high * sin, high * cos + low * sin)
+            return turned, joined(low_size + high_size, low_size + high_size)
 
         steps = [rotate] if not self.normed else [rotate, norm] if heads.norm_after else [norm, rotate]
         for step in steps:

@@ -137,8 +137,9 @@ def _body(
         v = some.summed(parts_ref, row, heads.heads + heads.kv_heads + first, keys_ref.dtype)
         # Zero times a value is zero unless the value is not finite.
         sound = some.each(some.sum(v[0].astype(jnp.float32) * 0 + v[1].astype(jnp.float32) * 0)) == 0
-        some.put(keys_ref.at[page, :, slot], first, tuple(jnp.where(sound, half, jnp.nan) for half in k))
-        some.put(values_ref.at[page, :, slot], first, tuple(jnp.where(sound, half, 0) for half in v))
+        keys = jnp.where(sound, k[0], jnp.nan), jnp.where(sound, k[1], jnp.nan)
+        some.put(keys_ref.at[page, :, slot], first, keys)
+        some.put(values_ref.at[page, :, slot], first, (jnp.where(sound, v[0], 0), jnp.where(sound, v[1], 0)))
 
 
 class _Tiles:
