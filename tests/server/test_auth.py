@@ -19,7 +19,11 @@ KEYS = ("sk-one", "sk-two")
 
 def every_route() -> list[tuple[str, str]]:
     routes = Routes(Service(ServeConfig())).all()
-    return [(method, route.path.replace("{id:path}", "fake-1")) for route in routes for method in route.methods or ()]
+    return [
+        (method, route.path.replace("{id:path}", "fake-1"))
+        for route in routes
+        for method in sorted(route.methods or ())
+    ]
 
 
 def test_the_walk_sees_all_routes() -> None:

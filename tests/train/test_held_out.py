@@ -75,7 +75,10 @@ def test_problems_are_read(tmp_path: Path) -> None:
     assert read_problems(path) == [PROBLEM]
 
 
-@pytest.mark.parametrize("content", [b"", b"plain", gzip.compress(b'{"prompt": 1}'), gzip.compress(b"[]")[:12]])
+BAD = gzip.compress(b'{"prompt": 1}', mtime=0), gzip.compress(b"[]", mtime=0)[:12]
+
+
+@pytest.mark.parametrize("content", [b"", b"plain", *BAD])
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "problems.jsonl.gz"
     path.write_bytes(content)
