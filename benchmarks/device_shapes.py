@@ -24,6 +24,7 @@ from tfjax.engine.buckets import Plan
 from tfjax.engine.compiling import compile_all
 from tfjax.engine.drafters.block_plan import BlockBucket, BlockPlan
 from tfjax.engine.drafters.block_step import ASK_FIELDS, BlockStep
+from tfjax.engine.kernel_choice import Kernels
 from tfjax.engine.memory import MemoryPlan, memory_budget
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
 from tfjax.engine.step import Bucket, Step
@@ -65,6 +66,7 @@ class Made:
     cache: Any
     page_table: jax.Array
     seconds: dict[str, float]
+    drafts_by: Kernels
 
 
 def measure_shapes(blocks: Blocks, kernels: str = "auto", shapes: Sequence[Shape] = SHAPES) -> None:
@@ -95,7 +97,7 @@ def obstacle(weight_bytes: int, left_s: float, needed_s: float) -> str:
 
 def _measure(shape: Shape, kernels: str, blocks: Blocks) -> dict[str, Any]:
     made = _make(shape, kernels)
-    operators = str(made.backends[ROWS[0]].kernels.route)
+    operators, drafts_by = str(made.backends[ROWS[0]].kernels.route), made.drafts_by
     gib, assumed = shape.weight_bytes / 2**30, f"; assumed: {shape.assumed}" if shape.assumed else ""
     print(
         f"{shape.name} shape, random weights, {gib:.1f} GiB with the drafter, {operators} operators, context {PAST}: "
@@ -120,6 +122,7 @@ def _measure(shape: Shape, kernels: str, blocks: Blocks) -> dict[str, Any]:
         "assumed": shape.assumed,
         "weight_bytes": {"target": shape.target_bytes, "drafter": shape.drafter_bytes},
         "operators": operators,
+        "drafter_operators": f"{drafts_by.route}: {drafts_by.reason}",
         "context": PAST,
         "seconds": {name: round(value, 1) for name, value in made.seconds.items()},
         "window_ms": {rows: _as_dict(timed) for rows, timed in windows.items()},
@@ -155,7 +158,7 @@ def _make(shape: Shape, kernels: str) -> Made:
     ]
     compile_all(jobs, "compiling", lambda phase, share: None)
     seconds = {"weights": weights_s, "compiling": time.perf_counter() - start}
-    return Made(backends, block_step, cache, table, seconds)
+    return Made(backends, block_step, cache, table, seconds, drafter.loaded.kernels)
 
 
 def memory_of(weight_bytes: int) -> MemoryPlan:

@@ -12,6 +12,8 @@ from flax import nnx
 
 from benchmarks.random_weights import random_model, random_module
 from tfjax.engine.drafters.drafting_model import DraftingModel
+from tfjax.engine.drafters.dspark_kernels import choose_dspark_kernels
+from tfjax.engine.kernel_choice import Kernels
 from tfjax.engine.weights import LoadedModel
 from tfjax.models import dspark, lfm2, lfm2_moe
 from tfjax.models.blocks.experts import ExpertsConfig
@@ -156,12 +158,20 @@ def random_target(shape: Shape, kernels: str = "reference") -> LoadedModel:
     return random_model(shape.family, shape.target, DTYPE, kernels)
 
 
+def dspark_module(config: DSparkConfig, run_by: Kernels) -> nnx.Module:
+    """A drafter in the form that its operators take, with placeholder parameters."""
+    form = dspark.FAMILY.stacked if run_by.stacked else None
+    return form.build(config, DTYPE, run_by.route) if form else dspark.FAMILY.build(config, DTYPE)
+
+
 def random_drafter(shape: Shape, target: LoadedModel) -> DraftingModel:
     """The same, joined with its target's embedding and head, of which there is no second copy."""
-    module: Any = random_module(lambda: dspark.FAMILY.build(shape.drafter, DTYPE), ("embedding", "head", "ids"))
+    family, config = dspark.FAMILY, shape.drafter
+    run_by = choose_dspark_kernels(family, config, DTYPE, target.kernels, shape.target.vocab)
+    module: Any = random_module(lambda: dspark_module(config, run_by), ("embedding", "head", "ids"))
     own: Any = target.module
     ids = jnp.arange(shape.drafter.vocab, dtype=jnp.int32)
     embedding, head = own.embedding[...], own.head_weight
     module.join(embedding, head, ids)
-    loaded = LoadedModel(dspark.FAMILY, shape.drafter, module, DTYPE)
+    loaded = LoadedModel(family, config, module, DTYPE, run_by)
     return DraftingModel("random", "dspark", loaded, ids, shape.target.vocab, (embedding, head))

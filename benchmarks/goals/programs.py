@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from benchmarks.shapes import CONTEXT, DTYPE, drafter_of
+from benchmarks.shapes import CONTEXT, DTYPE, drafter_of, dspark_module
 from tfjax.engine.buckets import Plan, kernel_plan, row_invariant_plan, single_bucket_plan
 from tfjax.engine.drafters.block_plan import SHORTER, block_plan
 from tfjax.engine.drafters.block_step import BlockStep
+from tfjax.engine.drafters.dspark_kernels import choose_dspark_kernels
 from tfjax.engine.kernel_choice import Kernels, choose_kernels
 from tfjax.engine.lane_tables import empty_tables
 from tfjax.engine.step import State, Step
@@ -59,7 +60,8 @@ def abstract_start(config: LlamaConfig, kernels: str, *, drafter: bool) -> Abstr
     step = Step(module, own.taps if own else ())
     jobs: dict[str, Jobs] = {"target": [partial(step.compile, bucket, state, pages) for bucket in plan.all]}
     if own is not None:
-        jobs["drafter"] = _drafter_jobs(own, plan, state, pages)
+        drafts_by = choose_dspark_kernels(dspark.FAMILY, own, DTYPE, run_by, config.vocab)
+        jobs["drafter"] = _drafter_jobs(own, drafts_by, plan, state, pages)
     return AbstractStart(run_by, jobs)
 
 
@@ -72,11 +74,14 @@ def _taps(config: LlamaConfig) -> tuple[int, ...]:
     return tuple(dict.fromkeys(i * (config.layers - 1) // TAPS for i in range(TAPS)))
 
 
-def _drafter_jobs(config: DSparkConfig, target: Plan, state: Any, pages: Any) -> Jobs:
-    module = nnx.eval_shape(lambda: _joined(config))
+def _drafter_jobs(config: DSparkConfig, run_by: Kernels, target: Plan, state: Any, pages: Any) -> Jobs:
+    module = nnx.eval_shape(lambda: _joined(config, run_by))
+    form = dspark.FAMILY.stacked if run_by.stacked else None
     plan = block_plan(LANES, config.block, config.first_slot, target, SHORTER.get(jax.default_backend(), ()))
     step = BlockStep(module, plan)
-    cache = jax.eval_shape(lambda: dspark.FAMILY.empty_cache(config, LANES * PAGES + 1, PAGE_ROWS, LANES + 1, DTYPE))
+    cache = jax.eval_shape(
+        lambda: (form or dspark.FAMILY).empty_cache(config, LANES * PAGES + 1, PAGE_ROWS, LANES + 1, DTYPE)
+    )
     width = len(config.taps) * config.target_hidden
     return [
         *(partial(step.compile_holding, bucket, cache, state.tables, pages) for bucket in plan.holds),
@@ -87,9 +92,9 @@ def _drafter_jobs(config: DSparkConfig, target: Plan, state: Any, pages: Any) ->
     ]
 
 
-def _joined(config: DSparkConfig) -> nnx.Module:
+def _joined(config: DSparkConfig, run_by: Kernels) -> nnx.Module:
     """With a place for its target's embedding and head."""
-    module: Any = dspark.FAMILY.build(config, DTYPE)
+    module: Any = dspark_module(config, run_by)
     shared = jnp.zeros((config.vocab, config.hidden), DTYPE)
     module.join(shared, shared, jnp.arange(config.vocab, dtype=jnp.int32))
     made: nnx.Module = module
