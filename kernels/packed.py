@@ -1,8 +1,9 @@
 """Weights that stay quantized on the device, and are expanded where they are used.
 
-A product expands its weight to a temporary of the compute dtype and then is the very product of that array, so it
-has the bits of the same weight expanded at load. What this saves is memory that weights hold, not memory traffic: a
-product reads the codes, and writes and reads the temporary besides.
+A product of XLA's expands its weight to a temporary of the compute dtype and then is the very product of that array,
+so it has the bits of the same weight expanded at load. What this saves is memory that weights hold, not memory traffic:
+a product reads the codes, and writes and reads the temporary besides. The device's products expand tile by tile (see
+gpu/packed_tiles.py): the same values, multiplied alike, for the traffic of the codes alone.
 """
 
 from __future__ import annotations
