@@ -106,7 +106,7 @@ CASES = [
 
 @pytest.mark.parametrize(("family", "config", "bucket"), CASES)
 def test_the_whole_step_lowers_for_cuda(family: Any, config: Any, bucket: Bucket) -> None:
-    """Every operator is a kernel: no product is left to XLA, nothing is sorted, and the cache is written in place."""
+    """Every operator is a kernel: no product is left to XLA, and the cache is written in place."""
     form = form_of(family)
     step: Any = Step(nnx.eval_shape(lambda: form.build(config, BF16, Route.PALLAS_GPU)), (1, 0))
     tables = functools.partial(empty_tables, 3, config.vocab, 256)
