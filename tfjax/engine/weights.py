@@ -261,4 +261,5 @@ def _aligned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     size = math.prod(shape) * np.dtype(dtype).itemsize
     room = np.empty(size + XLA_ALIGNMENT, np.uint8)
     start = -room.ctypes.data % XLA_ALIGNMENT
-    return room[start : start + size].view(dtype).reshape(shape)
+    array: NDArray[Any] = room[start : start + size].view(dtype).reshape(shape)
+    return array
