@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from tests.models.dspark_oracle import Shape
 from tests.train import dspark_tiny
-from tests.train.dspark_tiny import REDUCED
+from tests.train.dspark_tiny import BATCH, REDUCED
 from tfjax.models.dspark_tensors import sources
 from tfjax.train.dense_target import DenseTarget
-from tfjax.train.dspark_model import from_published, models_of, parameters, published, random_params, shapes
+from tfjax.train.dspark_model import from_published, models_of, parameters, published, random_params, shapes, sharpened
+from tfjax.train.small_data import Packed
 
 SHAPES = {
     "vanilla": Shape(ids=REDUCED, w1_rows=len(REDUCED)),
@@ -96,3 +97,19 @@ def test_what_is_published_is_read_back(shape: Shape) -> None:
         return tensors[name]
 
     jax.tree.map(np.testing.assert_array_equal, from_published(read, config), params)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_sharpened_drafts_have_larger_logits_and_the_same_confidences(shape: Shape) -> None:
+    config = dspark_tiny.config_of(shape)
+    _, models = dspark_tiny.table_target(config, shape.ids)
+    params = dspark_tiny.random_params(config)
+    batch = Packed(*map(jnp.asarray, BATCH))
+    features, anchor = models.target.body[1][batch.token], jnp.array([[2, 8], [4, 9]])
+
+    def drafted(params: Any) -> Any:
+        return dspark_tiny.drafted(params, models, batch, features, anchor, config)
+
+    (_, logits, sure), (_, sharper, same) = drafted(params), drafted(sharpened(params, config, 1.5))
+    np.testing.assert_allclose(sharper, 1.5 * logits, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(same, sure, rtol=1e-4, atol=1e-5)

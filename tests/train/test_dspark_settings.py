@@ -72,4 +72,5 @@ def test_the_identity_is_what_decides_the_numbers() -> None:
         assert settings(*flags).identity() == plain, flags
     assert settings("--seed", "3").identity() != plain
     assert settings("--minutes", "3").identity() != settings("--minutes", "4").identity()
-    assert set(FLAGS) - set(plain) == {"bits", "max_mib", "save_every", "limit_s"}
+    assert settings("--sharpen", "1.3").identity() == plain
+    assert set(FLAGS) - set(plain) == {"bits", "sharpen", "max_mib", "save_every", "limit_s"}

@@ -9,6 +9,8 @@ COUPLED = 64
 """Tokens that are weighed one by one; the others count together."""
 GROUPS = 256
 """Of each only the likeliest token is a candidate, so that no long row is sorted."""
+LEAST = 2.0**-23
+"""Mass that float32 tells from none beside 1."""
 
 
 def log_kept(log_p: jax.Array, log_q: jax.Array, likely: jax.Array) -> jax.Array:
@@ -43,6 +45,5 @@ def likely_columns(logits: jax.Array, most: int = COUPLED) -> jax.Array:
 
 def _with_rest(log: jax.Array) -> jax.Array:
     """One more column, what the others leave. Shapes: [..., k] -> [..., k + 1]."""
-    tiny = jnp.finfo(log.dtype).eps
-    left = jnp.maximum(1 - jnp.sum(jnp.exp(log), -1, keepdims=True), tiny)
+    left = jnp.maximum(1 - jnp.sum(jnp.exp(log), -1, keepdims=True), LEAST)
     return jnp.concatenate([log, jnp.log(left)], -1)

@@ -123,6 +123,23 @@ def published(params: Params) -> Iterator[tuple[str, NDArray[Any]]]:
             yield names[name], np.asarray(value)
 
 
+def sharpened(params: Params, config: DSparkConfig, by: float) -> Params:
+    """Parameters whose drafts have `by` times the logits and the same confidences.
+
+    Greedy drafts stay the same but for rounding; drawn ones keep to likelier tokens where it is above 1.
+    """
+    markov, hidden, rank = dict(params["markov"]), config.hidden, config.markov_rank
+    markov["w2"] = by * markov["w2"]
+    # The rows after the final norm grow with it, and what else reads them has to shrink. Gates read rows before the
+    # token's vector, the recurrent head the other way round.
+    if config.markov is MarkovKind.GATED:
+        markov["gate"] = markov["gate"].at[:, :hidden].divide(by)
+    if config.markov is MarkovKind.RNN:
+        markov["joint"] = markov["joint"].at[:, 2 * rank :].divide(by)
+    confidence = params["confidence"] | {"weight": params["confidence"]["weight"].at[:, :hidden].divide(by)}
+    return params | {"norm": by * params["norm"], "markov": markov, "confidence": confidence}
+
+
 def from_published(read: Callable[[str, tuple[int, ...]], NDArray[Any]], config: DSparkConfig) -> Params:
     """The other way round. `read` gives a tensor by its name and the shape that it has to have."""
     wanted = shapes(config)

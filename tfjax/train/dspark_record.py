@@ -72,6 +72,7 @@ def record(run: Run, material: Material) -> dict[str, Any]:
         "drafter": {
             **to_hf(run.config, material.target),
             "parameters": parameters(run.config),
+            "sharpened": run.settings.sharpen,
             "bytes": run.written,
         },
         "steps": {"taken": outcome.step, "planned": pace.steps, "resumed_from": outcome.resumed_from},

@@ -22,7 +22,7 @@ from tfjax.train.dspark_dense import Params
 from tfjax.train.dspark_files import save, served, to_hf
 from tfjax.train.dspark_loss import Models, Objective, SureOf
 from tfjax.train.dspark_material import Material, gather
-from tfjax.train.dspark_model import models_of, random_params
+from tfjax.train.dspark_model import models_of, random_params, sharpened
 from tfjax.train.dspark_record import Run, summary, write_record
 from tfjax.train.dspark_settings import Settings
 from tfjax.train.dspark_step import Given, Step, TrainState, first_state, knobs, make_step
@@ -59,7 +59,7 @@ def run(asked: Settings, words: Sequence[str]) -> str:
         outcome = fit(settings, material, target, models, step, pace, keeper)
     finally:
         keeper.close()
-    params = outcome.state.params
+    params = sharpened(outcome.state.params, material.config, settings.sharpen)
     with progress_on_stderr() as progress:
         progress("measuring acceptance", 0.0)
         rounds = measure(params, models, material, material.config, settings)

@@ -62,6 +62,7 @@ FLAGS: Mapping[str, Flag] = {
     ),
     "mask_token": Flag(Integer(0, 1 << 24), SIZE, None, "token that marks a draft (default: an unused special one)"),
     "bits": Flag(_choice("16", "8"), SIZE, "16", "of a stored weight; 8 is MLX's form"),
+    "sharpen": Flag(Number(0.1, 10), SIZE, 1.0, "the file's drafts have so many times the trained logits"),
     "max_mib": Flag(Number(0.01, 1 << 20), SIZE, 6.0, "most MiB of model.safetensors; larger shapes are refused"),
     "cross": Flag(Number(0, 100), LEARNING, 0.1, "weight of the reply's token"),
     "distance": Flag(Number(0, 100), LEARNING, 0.9, "weight of the distance from the target's distribution"),
@@ -113,6 +114,7 @@ class Settings:
     rope: str
     mask_token: int | None
     bits: str
+    sharpen: float
     max_mib: float
     cross: float
     distance: float
@@ -150,7 +152,8 @@ class Settings:
         Of what is read, replies and a drafter to start from, the contents count and not the paths.
         """
         values = dataclasses.asdict(self)
-        for name in ("replies", "output", "held_out", "start_from", "max_mib", "bits", "limit_s", "save_every"):
+        written = ("output", "bits", "max_mib", "sharpen", "save_every", "limit_s")
+        for name in ("replies", "held_out", "start_from", *written):
             del values[name]
         if self.minutes is not None:
             del values["steps"]
