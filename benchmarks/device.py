@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks.blocks import Blocks
 
 PACKAGES = ("jax", "jaxlib", "jax-cuda13-plugin", "flax", "numpy", "torch", "transformers", "tfjax")
+GOALS = "goals"
 SHARE_S = 30.0
 """Of the contract, for gates that have begun."""
 
@@ -32,8 +33,7 @@ def main(words: Sequence[str] | None = None) -> int:
     facts: dict[str, Any] = {"python": platform.python_version(), "packages": _versions(), "command": sys.argv[1:]}
     end = time.monotonic() + arguments.seconds
     failed = False
-    # The goals' blocks are processes of their own and need the device's memory, which the other suites would hold.
-    for name in sorted(arguments.suite or SUITES, key=lambda name: name != "goals"):
+    for name in arguments.suite:
         start = time.perf_counter()
         print(f"== {name}", flush=True)
 
@@ -44,7 +44,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
         blocks = Blocks(end - time.monotonic(), write)
         try:
-            if name != "goals":
+            if name != GOALS:
                 facts["device"] = _device()
             SUITES[name](blocks, arguments)
         except Exception as error:  # noqa: BLE001 - the other suites still run
@@ -59,7 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--suite", action="append", choices=SUITES, help="may be repeated (default: all)")
+    parser.add_argument("--suite", action="append", choices=SUITES, help="may be repeated (default: all but goals)")
     parser.add_argument("--seconds", type=float, default=560, help="of all suites; no block begins that does not fit")
     parser.add_argument("--kernels", choices=["auto", "reference"], default="auto", help="as for tfjax serve")
     parser.add_argument("--block", action="append", help="of the goals, may be repeated (default: all)")
@@ -69,7 +69,11 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=32, help="layers of the window's model (default: 32)")
     parser.add_argument("--model", help="of the engine's runs (default: $TFJAX_BENCH_MODEL, else the default model)")
     parser.add_argument("--output", type=Path, help="JSON file")
-    return parser.parse_args(words)
+    arguments = parser.parse_args(words)
+    arguments.suite = arguments.suite or [name for name in SUITES if name != GOALS]
+    if GOALS in arguments.suite and len(arguments.suite) > 1:
+        parser.error("--suite goals runs alone: its blocks are processes that each want the whole device")
+    return arguments
 
 
 def _device() -> str:
@@ -158,7 +162,7 @@ def _goals(blocks: Blocks, arguments: argparse.Namespace) -> None:
 
 
 SUITES: Mapping[str, Suite] = {
-    "goals": _goals,
+    GOALS: _goals,
     "contract": _contract,
     "kernels": _kernels,
     "window": _window,

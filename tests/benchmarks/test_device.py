@@ -35,11 +35,21 @@ def stored(path: Path, *words: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(path.read_text("utf-8"))
 
 
-def test_goals_run_before_suites_that_hold_the_device(ran: list[str], tmp_path: Path) -> None:
-    code, facts = stored(tmp_path / "facts.json", "--suite", "train", "--suite", "goals")
-    assert (code, ran) == (0, ["goals", "train"])
-    assert facts["goals"] == {"goals block": 7}
+def test_suites_run_as_asked_and_are_kept_with_the_device(ran: list[str], tmp_path: Path) -> None:
+    code, facts = stored(tmp_path / "facts.json", "--suite", "train", "--suite", "shapes")
+    assert (code, ran) == (0, ["train", "shapes"])
+    assert facts["train"] == {"train block": 7}
     assert facts["device"] == "a device"
+
+
+def test_goals_run_alone_and_leave_the_device_to_their_blocks(ran: list[str], tmp_path: Path) -> None:
+    code, facts = stored(tmp_path / "facts.json", "--suite", "goals")
+    assert (code, ran, facts["goals"]) == (0, ["goals"], {"goals block": 7})
+    assert "device" not in facts
+    with pytest.raises(SystemExit):
+        stored(tmp_path / "facts.json", "--suite", "train", "--suite", "goals")
+    stored(tmp_path / "facts.json")
+    assert sorted(ran[1:]) == sorted(set(device.SUITES) - {"goals"})
 
 
 def test_a_suite_that_fails_does_not_stop_the_next(ran: list[str], tmp_path: Path) -> None:

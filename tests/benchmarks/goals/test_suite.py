@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -67,6 +68,12 @@ def test_one_without_time_is_left_out() -> None:
 def test_a_block_that_there_is_not_is_refused() -> None:
     with pytest.raises(ValueError, match="--block nothing is not known; give some of: windows"):
         measure_goals(Blocks(1.0), "auto", ["nothing"], "python")
+
+
+def test_the_parent_never_starts_the_device() -> None:
+    """It would hold the memory that its blocks need."""
+    code = "import benchmarks.goals.suite as suite; suite.table({}); from jax._src import xla_bridge as bridge; "
+    subprocess.run([sys.executable, "-c", f"{code}assert not bridge._backends"], check=True)
 
 
 def test_the_table_comes_last(capsys: pytest.CaptureFixture[str]) -> None:
