@@ -9,11 +9,16 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from tests.engine.scripted_engine import Receiver
 from tests.engine.test_lfm2_engine import JOBS, KEPT, MEMORY, Stage
 from tests.models.tiny_lfm2 import MOE
+from tests.models.tiny_stacked import KERNELS
 from tests.models.tiny_stacked_lfm2 import loaded_stacked
-from tfjax.engine import load
+from tfjax.config import ServeConfig
+from tfjax.engine import load, weights
+from tfjax.engine.api import Generation, Sampling
 from tfjax.engine.buckets import Plan, kernel_plan
+from tfjax.engine.drafters.assets import ASSETS
 from tfjax.engine.engine import Engine
 from tfjax.kernels.conv_step import ConvState
 from tfjax.kernels.paged_attention import PAGE_ROWS
@@ -106,3 +111,32 @@ def test_a_state_one_layer_off_changes_replies(stage: Stage) -> None:
     finally:
         engine.close()
         stage.backend.step = step
+
+
+def test_the_asset_with_its_dspark_drafter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads the features of tapped layers, whether they repeat or not, and shares embedding and head."""
+    monkeypatch.setattr(load, "kernel_plan", few_shapes)
+    monkeypatch.setattr(weights, "choose_kernels", lambda *_: KERNELS)
+    engine = load.load_engine(ServeConfig(model=str(ASSETS / "lfm2-moe-code"), context=256, parallel=2), ignore)
+    assert KERNELS.reason in str(engine.capabilities()["kernels"])
+    drafted = 0
+    for sampling in (Sampling(temperature=0.0), Sampling(temperature=0.8, seed=3)):
+        replies = []
+        for draft in (False, True):
+            receiver = Receiver()
+            asked = Generation("x", tuple(range(1, 41)), 48, sampling, ignore_eos=True, draft=draft)
+            engine.submit(asked, receiver)
+            drafted += receiver.wait().stats.drafted
+            replies.append(receiver.tokens)
+        assert replies[0] == replies[1]
+    engine.close()
+    assert drafted > 0
+
+
+def few_shapes(tile_rows: int) -> Plan:
+    verify = few_widths(tile_rows).verify
+    return Plan("row-invariant", verify, verify)
+
+
+def ignore(phase: str, share: float) -> None:
+    """Nobody looks."""
