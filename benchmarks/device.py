@@ -67,7 +67,10 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=100_000, help="that count, wanted of exact (default: 100000)")
     parser.add_argument("--together", type=int, default=8, help="gates of the contract that run at once (default: 8)")
     parser.add_argument("--layers", type=int, default=32, help="layers of the window's model (default: 32)")
-    parser.add_argument("--model", help="of the engine's runs (default: $TFJAX_BENCH_MODEL, else the default model)")
+    parser.add_argument(
+        "--model",
+        help="of engine and goals (default: $TFJAX_BENCH_MODEL, else the default model)",
+    )
     parser.add_argument("--output", type=Path, help="JSON file")
     arguments = parser.parse_args(words)
     arguments.suite = arguments.suite or [name for name in SUITES if name != GOALS]
@@ -158,7 +161,7 @@ def _train(blocks: Blocks, arguments: argparse.Namespace) -> None:
 def _goals(blocks: Blocks, arguments: argparse.Namespace) -> None:
     from benchmarks.goals.suite import measure_goals
 
-    measure_goals(blocks, arguments.kernels, arguments.block, arguments.peer_python)
+    measure_goals(blocks, arguments.kernels, arguments.block, arguments.peer_python, arguments.model)
 
 
 SUITES: Mapping[str, Suite] = {

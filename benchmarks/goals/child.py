@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300.0, help="no part begins that does not fit (default: 300)")
     parser.add_argument("--kernels", choices=["auto", "reference"], default="auto", help="as for tfjax serve")
     parser.add_argument("--peer-python", default=sys.executable, help="that has torch and transformers")
+    parser.add_argument("--model", help="the small model (default: $TFJAX_BENCH_MODEL, else the default model)")
     parser.add_argument("--output", type=Path, help="JSON file")
     arguments = parser.parse_args()
 
@@ -88,14 +89,14 @@ def _small_lanes(blocks: Blocks, arguments: argparse.Namespace) -> None:
     from benchmarks.device_engine import asked_model
     from benchmarks.goals.small import measure_lanes
 
-    measure_lanes(blocks, asked_model(None), arguments.kernels)
+    measure_lanes(blocks, asked_model(arguments.model), arguments.kernels)
 
 
 def _small_http(blocks: Blocks, arguments: argparse.Namespace) -> None:
     from benchmarks.device_engine import asked_model
     from benchmarks.goals.small import measure_http
 
-    measure_http(blocks, asked_model(None), arguments.kernels)
+    measure_http(blocks, asked_model(arguments.model), arguments.kernels)
 
 
 def _peer(blocks: Blocks, arguments: argparse.Namespace) -> None:

@@ -28,7 +28,9 @@ type Command = Callable[[str, float, Path], Sequence[str]]
 """(block, seconds, output) -> what runs it."""
 
 
-def measure_goals(blocks: Blocks, kernels: str, only: Sequence[str] | None, peer_python: str) -> None:
+def measure_goals(
+    blocks: Blocks, kernels: str, only: Sequence[str] | None, peer_python: str, model: str | None = None
+) -> None:
     """All blocks, or those named, in their order; then the table of what is known.
 
     Raises:
@@ -40,6 +42,7 @@ def measure_goals(blocks: Blocks, kernels: str, only: Sequence[str] | None, peer
 
     def command(name: str, seconds: float, output: Path) -> Sequence[str]:
         flags = ["--seconds", f"{seconds:.0f}", "--kernels", kernels, "--peer-python", peer_python]
+        flags += ["--model", model] if model else []
         return [sys.executable, "-m", "benchmarks.goals.child", name, *flags, "--output", str(output)]
 
     run_children(blocks, only or list(EXPECTED_S), command)

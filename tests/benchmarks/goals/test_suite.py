@@ -79,3 +79,15 @@ def test_the_parent_never_starts_the_device() -> None:
 def test_the_table_comes_last(capsys: pytest.CaptureFixture[str]) -> None:
     measure_goals(Blocks(0.0), "auto", ["tax"], "python")
     assert "| work | limit | goal | measured | met |" in capsys.readouterr().out
+
+
+def test_children_are_told_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Sequence[str]] = []
+
+    def run(blocks: Blocks, names: Sequence[str], command: suite.Command) -> None:
+        told.extend(command(name, 12.3, Path("out")) for name in names)
+
+    monkeypatch.setattr(suite, "run_children", run)
+    measure_goals(Blocks(1.0), "reference", ["small http"], "python", "some.gguf")
+    flags = ["--seconds", "12", "--kernels", "reference", "--peer-python", "python", "--model", "some.gguf"]
+    assert told == [[sys.executable, "-m", "benchmarks.goals.child", "small http", *flags, "--output", "out"]]
