@@ -20,7 +20,7 @@ from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
 from tfjax.kernels.gpu.packed_tiles import RUN, RunForm, Scratch, brought_runs, scratch_types, stage_groups
 from tfjax.kernels.gpu.plans import Plan, packed_plan_of, padded_rows
 from tfjax.kernels.gpu.tile_products import held_steps, walked
-from tfjax.kernels.gpu.tiles import block_spec
+from tfjax.kernels.gpu.tiles import block_spec, swizzled
 from tfjax.kernels.packed import WORD_BITS, PackedWeight, expanded
 from tfjax.kernels.routes import Unsupported
 
@@ -162,9 +162,14 @@ def _body(
     layer = layer_ref[0]
     firsts = [column, column + offset] if gated else [column]
     width = plan.inner * form.bits // WORD_BITS
+    # A run's words are a row of the swizzle. To leave that open makes lowering search for it.
+    laid = swizzled(form.words, 4)
     specs = [
         block_spec((plan.rows, plan.inner), lambda i: (row, part * steps + i), held=held_steps(plan.form)),
-        *[plgpu.BlockSpec((plan.columns, width), lambda i, first=first: (first, part * steps + i)) for first in firsts],
+        *[
+            plgpu.BlockSpec((plan.columns, width), lambda i, first=first: (first, part * steps + i), transforms=laid)
+            for first in firsts
+        ],
     ]
     pipeline = functools.partial(
         plgpu.emit_pipeline, grid=(steps,), in_specs=specs, max_concurrent_steps=min(plan.stages, steps)

@@ -17,7 +17,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.mosaic import gpu as mgpu
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from tfjax.kernels.gpu.tiles import swizzled
+from tfjax.kernels.gpu.tiles import put, swizzled
 from tfjax.kernels.packed import WORD_BITS
 
 BF16 = jnp.bfloat16
@@ -187,7 +187,7 @@ def _of_words(form: RunForm, ref: Any, run: Any) -> Any:
 
 def stage_groups(source: Any, target: Any) -> None:
     """Scales or biases of a tile's part to shared memory. Shapes: [columns, groups] -> [groups, columns]."""
-    target.T[...] = plgpu.load(source, layout=_group_layout(target.shape[0]), optimized=False)
+    put(target.T, plgpu.load(source, layout=_group_layout(target.shape[0]), optimized=False))
 
 
 def _group_layout(groups: int) -> Any:
