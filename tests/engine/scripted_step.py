@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tfjax.engine.rows_buffer import RowsBuffer
 from tfjax.engine.step import Bucket, State, Stepped
+from tfjax.kernels.draw import Drawn
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.models.rows import LayerCache
 
@@ -68,7 +69,12 @@ class ScriptedStep:
             layer.values[place[0], 0, place[1]] = hidden * 2
         drawn = logits[buffer["draw_row"][: bucket.draws]]
         nothing: Any = None
-        return Stepped(nothing, drawn, None, State(tuple(cache), nothing))
+        tokens: Any = Drawn(drawn.argmax(1) + self.drawn_off(forward), nothing, nothing, nothing)
+        return Stepped(tokens, drawn, None, State(tuple(cache), nothing))
+
+    def drawn_off(self, forward: Forward) -> int:
+        """What a faulty draw adds to every token."""
+        return 0
 
     @staticmethod
     def _logits(keys: NDArray[np.float32], pages: NDArray[np.int32], position: int) -> NDArray[np.float32]:

@@ -16,6 +16,7 @@ from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.probe import SINGLES, Difference, ProbeReport, probe
 from tfjax.engine.rows_buffer import unpack
 from tfjax.engine.step import Bucket, State, Stepped
+from tfjax.kernels.draw import Drawn
 from tfjax.kernels.matmul import rows_matmul
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
 from tfjax.models.blocks import norm
@@ -103,6 +104,13 @@ def test_a_fault_is_named(fault: Fault, arrangement: str, what: str, rows: int, 
         assert word in str(report.difference)
 
 
+def test_draws_that_depend_on_the_rows_beside_them_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ScriptedStep, "drawn_off", lambda self, forward: int(forward.used > 5))
+    difference = probed()[0].difference
+    assert difference is not None
+    assert difference.what == "draws"
+
+
 def test_a_fault_of_the_shape_is_none_in_a_single_bucket() -> None:
     assert not probed(last_bit)[0].passed
     assert probed(last_bit, single_bucket_plan())[0].passed
@@ -132,7 +140,7 @@ SMALL = Plan("row-invariant", (VERIFY[0], VERIFY[3]), (VERIFY[0], VERIFY[3], Buc
 
 
 class ModelStep:
-    """A Step that returns logits and draws nothing, which is quicker to compile."""
+    """A Step that returns logits and draws the first token, which is quicker to compile."""
 
     def __init__(self, model: Llama):
         self.definition, self.parameters = nnx.split(model)
@@ -149,7 +157,8 @@ class ModelStep:
     def __call__(self, bucket: Bucket, state: State, token: Any, matrix: Any, page_table: Any) -> Any:
         logits, cache = self.forward(bucket, self.parameters, state.cache, token, matrix, page_table)
         nothing: Any = None
-        return Stepped(nothing, logits, None, state._replace(cache=cache))
+        drawn = Drawn(jnp.zeros(bucket.draws, jnp.int32), nothing, nothing, nothing)
+        return Stepped(drawn, logits, None, state._replace(cache=cache))
 
 
 def probed_model() -> ProbeReport:

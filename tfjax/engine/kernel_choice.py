@@ -60,12 +60,12 @@ def obstacle(family: Family[Any], config: Any, dtype: Any, route: Route) -> str:
     return refusal(module, form, config, dtype)
 
 
-def refusal(module: nnx.Module, form: Stacked[Any], config: Any, dtype: Any) -> str:
+def refusal(module: Any, form: Stacked[Any], config: Any, dtype: Any) -> str:
     """What a module's route cannot take of it, found by tracing its narrowest and widest forward; empty for none."""
     plan = kernel_plan(form.tile_rows(config))
     int32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.int32)
     columns = BLOCK_KEYS // PAGE_ROWS
-    step = Step(module)
+    step = Step(module, route=module.route)
     try:
         state = jax.eval_shape(
             lambda: State(

@@ -31,6 +31,7 @@ from tfjax.engine.fitting import fit_both
 from tfjax.engine.kernel_choice import Kernels
 from tfjax.engine.least_rows import find_least_rows
 from tfjax.engine.memory import MemoryPlan
+from tfjax.engine.nearness import trouble
 from tfjax.engine.opening import loop_settings, open_model
 from tfjax.engine.packing import weights_of
 from tfjax.engine.probe import ProbeReport, probe
@@ -133,7 +134,7 @@ def attempt(
     model: LoadedModel, plan: Plan, memory: MemoryPlan, progress: Progress, taps: Sequence[int]
 ) -> tuple[TargetBackend, ProbeReport]:
     """Compile and probe one plan."""
-    backend = TargetBackend(model, Step(model.module, taps), plan, memory)
+    backend = TargetBackend(model, Step(model.module, taps, model.kernels.route), plan, memory)
     compile_buckets(backend, progress)
     progress(f"proving row invariance ({plan.arithmetic})", 0.0)
     report, backend.state = probe(backend.step, plan, memory, backend.vocab, backend.state)
@@ -143,19 +144,23 @@ def attempt(
 def start_kernels(
     model: LoadedModel, memory: MemoryPlan, progress: Progress, taps: Sequence[int], refused: list[str]
 ) -> tuple[TargetBackend, ProbeReport] | None:
-    """The same by device kernels; None, with the reason in `refused`, where they do not compile or are not exact."""
+    """The same by device kernels; None, with the reason in `refused`, where they do not compile or are not exact.
+
+    Values are compared with the reference operators' too, as equal bits may be equally wrong.
+    """
     form, name = model.family.stacked, str(model.kernels.route)
     assert form is not None
     plan = kernel_plan(form.tile_rows(model.config))
     try:
         backend, report = attempt(model, plan, memory, progress, taps)
+        far = trouble(backend, model) if report.passed else ""
     except Exception as error:  # noqa: BLE001 - compilers fail in many ways, and the reference still serves
         refused.append(f"{name} kernels failed: {type(error).__name__}: {str(error)[:500]}")
     else:
-        if report.passed:
+        if report.passed and not far:
             log.info("%s", outcome(plan, report, ()))
             return backend, report
-        refused.append(f"{name} kernels are not exact: {report.difference}")
+        refused.append(f"{name} kernels are not exact: {report.difference or far}")
     log.warning("%s; going on without them", refused[-1])
     return None
 

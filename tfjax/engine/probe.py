@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +51,14 @@ class ProbeReport:
         return self.difference is None
 
 
+class _Found(NamedTuple):
+    """What the first arrangement gave: logits and draws by position, and the rows of the cache."""
+
+    logits: Mapping[int, NDArray[np.float32]]
+    drawn: Mapping[int, int]
+    cache: Mapping[str, NDArray[np.uint8]]
+
+
 class _Prober:
     """Runs one stream's tokens through forwards of chosen shapes and keeps logits by position."""
 
@@ -61,6 +69,7 @@ class _Prober:
         spread = np.arange(2 * self.end, dtype=np.int64) * 7919 + 11
         self.tokens = (spread % vocab).astype(np.int32).reshape(2, self.end)
         self.logits: dict[int, NDArray[np.float32]] = {}
+        self.drawn: dict[int, int] = {}
         self.rows: dict[int, int] = {}
         self.lane = 0
 
@@ -84,13 +93,17 @@ class _Prober:
         start, stop = runs[0]
         every = bucket.draws == bucket.rows
         buffer["draw_row"][: bucket.draws] = np.arange(bucket.draws) if every else stop - start - 1
+        # Every other position is drawn with noise, the rest by the largest logit.
+        noisy = buffer["position"][buffer["draw_row"][: bucket.draws]] % 2
+        buffer["temperature"][: bucket.draws], buffer["seed_low"][: bucket.draws] = 0.8 * noisy, 77
         stepped = self.step(bucket, self.state, token, buffer.matrix, self.page_table(lane))
         self.state, self.lane = stepped.state, lane
-        drawn = np.asarray(stepped.logits)
+        logits, drawn = np.asarray(stepped.logits), np.asarray(stepped.drawn.token)
         for position in range(start, stop):
             self.rows[position] = len(used)
             if every or position == stop - 1:
-                self.logits[position] = drawn[position - start if every else 0]
+                place = position - start if every else 0
+                self.logits[position], self.drawn[position] = logits[place], int(drawn[place])
 
     def prompt(self, *cuts: int, lane: int = 0) -> None:
         """Consecutive chunks ending at `cuts`."""
@@ -130,34 +143,36 @@ class _Prober:
         pages = range(1, 1 + -(-self.end // PAGE_ROWS))
         return rows_by_position(self.state.cache, pages, self.lane, self.end)
 
-    def difference(self, arrangement: str, logits: Mapping[int, Any], cache: Mapping[str, Any]) -> Difference | None:
-        """The first row whose bits are others than those given: of the lowest layer, or of the logits."""
+    def difference(self, arrangement: str, wanted: _Found) -> Difference | None:
+        """The first row that is another than that given: bits of the lowest layer, those of the logits, or its draw."""
         found = self.cache()
-        for what, wanted in cache.items():
-            differs = (found[what] != wanted).any(-1)
+        for what, rows in wanted.cache.items():
+            differs = (found[what] != rows).any(-1)
             if differs.any():
                 position = int(differs.argmax())
                 return Difference(arrangement, self.rows.get(position, 0), position, what)
-        for position in sorted(self.logits.keys() & logits.keys()):
-            if not np.array_equal(self.logits[position].view(np.uint32), logits[position].view(np.uint32)):
+        for position in sorted(self.logits.keys() & wanted.logits.keys()):
+            if not np.array_equal(self.logits[position].view(np.uint32), wanted.logits[position].view(np.uint32)):
                 return Difference(arrangement, self.rows[position], position, "logits")
+            if self.drawn[position] != wanted.drawn[position]:
+                return Difference(arrangement, self.rows[position], position, "draws")
         return None
 
 
 def probe(step: Step, plan: Plan, memory: MemoryPlan, vocab: int, state: State) -> tuple[ProbeReport, State]:
-    """Compare logits and cache of several arrangements of one stream, bit for bit; returns the state given away."""
+    """Compare logits, draws and cache of several arrangements of one stream, bit for bit; the state comes back."""
     prober = _Prober(step, plan, memory, vocab, state)
     first, last_lane = prober.first, memory.lanes - 1
     prober.prompt(first)
     prober.windows([1] * SINGLES)
-    logits, cache = prober.logits, prober.cache()
+    wanted = _Found(prober.logits, prober.drawn, prober.cache())
     arrangements = _arrangements(prober, first, last_lane)
     compared, difference = 0, None
     for name, run in arrangements.items():
-        prober.logits, prober.rows = {}, {}
+        prober.logits, prober.drawn, prober.rows = {}, {}, {}
         run()
-        compared += len(prober.logits.keys() & logits.keys())
-        difference = prober.difference(name, logits, cache)
+        compared += len(prober.logits.keys() & wanted.logits.keys())
+        difference = prober.difference(name, wanted)
         if difference is not None:
             break
     return ProbeReport(plan.arithmetic, compared, tuple(arrangements), difference), prober.state
