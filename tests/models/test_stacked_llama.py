@@ -150,7 +150,9 @@ def test_sources_are_those_of_the_modules_in_the_stacks_order() -> None:
         assert ("head" in found) == (not tied)
 
 
-@pytest.mark.parametrize(("heads", "kv_heads", "rows"), [(9, 3, 16), (32, 8, 16), (8, 1, 8), (4, 4, 64), (5, 1, 64)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "rows"), [(9, 3, 16), (32, 8, 16), (8, 1, 8), (4, 4, 64), (5, 1, 8), (65, 1, 64)]
+)
 def test_tiles_are_blocks_of_attention(heads: int, kv_heads: int, rows: int) -> None:
     """Where no block fits the kernels are refused, and the reference takes any tile."""
     assert tile_rows(replace(CONFIG, heads=heads, kv_heads=kv_heads)) == rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 from tfjax import __version__
 from tfjax.bench.client import ServerFacts
 from tfjax.bench.text import say
+from tfjax.readable_json import readable_json
 from tfjax.terminal import CommandError
 
 PACKAGES = ("jax", "jaxlib", "flax", "httpx2", "uvicorn")
@@ -72,7 +72,7 @@ def write_json(file: Path | None, facts: Mapping[str, Any]) -> None:
         CommandError: it cannot be written.
     """
     if file is not None:
-        write_text(file, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+        write_text(file, readable_json(facts) + "\n")
 
 
 def write_text(file: Path, text: str) -> None:

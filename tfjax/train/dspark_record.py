@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from tfjax import __version__
 from tfjax.checkpoints.cache import write_atomically
 from tfjax.models.dspark_config import DSparkConfig
 from tfjax.plots import line_plot
+from tfjax.readable_json import readable_json
 from tfjax.train.dspark_acceptance import Rounds, figures
 from tfjax.train.dspark_calibration import calibration
 from tfjax.train.dspark_files import MIB, to_hf
@@ -54,7 +54,7 @@ class Run:
 
 def write_record(directory: Path, run: Run, material: Material) -> None:
     """Write training.json and the plots."""
-    write_atomically(directory / RECORD, (json.dumps(record(run, material), indent=1) + "\n").encode())
+    write_atomically(directory / RECORD, (readable_json(record(run, material)) + "\n").encode())
     for name, plot in plots(run).items():
         write_atomically(directory / name, plot.encode())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ import jax
 from tfjax import __version__
 from tfjax.checkpoints.cache import write_atomically
 from tfjax.plots import line_plot
+from tfjax.readable_json import readable_json
 from tfjax.train.small_loop import Curve, Outcome, Pace
 from tfjax.train.small_material import Material
 from tfjax.train.small_settings import NAME, Settings
@@ -47,7 +47,7 @@ class Run:
 
 def write_record(directory: Path, run: Run, material: Material) -> None:
     """Write training.json and loss.svg."""
-    write_atomically(directory / RECORD, (json.dumps(record(run, material), indent=1) + "\n").encode())
+    write_atomically(directory / RECORD, (readable_json(record(run, material)) + "\n").encode())
     curve = run.outcome.curve
     series = {"loss": [(point["step"], point["loss"]) for point in curve]}
     if run.settings.teacher == "online":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from tfjax.lanes.best_offer import BestOffer
 from tfjax.lanes.copy_drafts import CopyDrafts
 from tfjax.lanes.proposer import Proposer
 from tfjax.lanes.table_drafts import Table, TableDrafts
+from tfjax.readable_json import readable_json
 from tfjax.text.loading import load_tokenizer
 from tfjax.train.ngrams import Grams, count, guesses, prune, windows
 from tfjax.train.replaying import replay
@@ -97,7 +97,7 @@ def train_table(settings: TableSettings, progress: Progress) -> dict[str, Any]:
         "acceptance": acceptance,
         "seconds": round(time.monotonic() - started_s, 1),
     }
-    write_atomically(settings.output.with_suffix(".json"), (json.dumps(record, indent=1) + "\n").encode())
+    write_atomically(settings.output.with_suffix(".json"), (readable_json(record) + "\n").encode())
     return record
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from tfjax.checkpoints.cache import write_atomically
 from tfjax.plots import line_plot
+from tfjax.readable_json import readable_json
 from tfjax.train.record import PLOT, RECORD, environment, final_figures, thinned
 from tfjax.train.small_loop import Outcome, Pace
 from tfjax.train.target_config import BITS, TargetConfig
@@ -52,7 +52,7 @@ class Run:
 
 def write_record(directory: Path, run: Run) -> None:
     """Write training.json and loss.svg."""
-    write_atomically(directory / RECORD, (json.dumps(record(run), indent=1) + "\n").encode())
+    write_atomically(directory / RECORD, (readable_json(record(run)) + "\n").encode())
     names = {"loss": "learned text", "held_out": "held-out text"}
     series = {shown: [(point["step"], point[name]) for point in run.outcome.curve] for name, shown in names.items()}
     plot = line_plot(series, title="Training of the target", x="steps", y="nats a token")
