@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from tfjax.kernels.paged_attention import Tiles, paged_attention, write_rows
+from tfjax.kernels.routes import Route
 from tfjax.models.blocks.linear import Linear
 from tfjax.models.blocks.mlp import GatedMLP
 from tfjax.models.blocks.norm import RMSNorm
@@ -121,6 +122,8 @@ def _block_layer(
 
 class DSpark(DSparkEnds):
     """The drafter in modules. The cache goes in and comes out."""
+
+    route = Route.REFERENCE
 
     def __init__(self, config: DSparkConfig, dtype: jnp.dtype):
         super().__init__(config, dtype)

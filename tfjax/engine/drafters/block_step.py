@@ -88,7 +88,8 @@ class BlockStep:
             row, at = slots[:, i], position + i + 1
             bias, markov = model.markov(done.markov, done.token, row)
             own = rules._replace(position=at, stops_banned=at < ask["banned_until"])
-            token, likely = draw_draft(base[:, i] + bias, ids, own, tables._replace(history=done.history), lane)
+            told = tables._replace(history=done.history)
+            token, likely = draw_draft(base[:, i] + bias, ids, own, told, lane, route=model.route)
             sure = model.confidence(row, done.token, i)
             made = jnp.where(i < ask["depth"], token, NOT_FINITE)
             drafts = done.drafts.with_draft(i, made, likely if sure is None else sure)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from tfjax.kernels.draw import NOT_FINITE, DrawRules, LaneTables, draw_among
+from tfjax.kernels.routes import Route
 
 
 class Drafts(NamedTuple):
@@ -33,12 +34,21 @@ def no_drafts(streams: int, depth: int) -> Drafts:
 
 
 def draw_draft(
-    logits: jax.Array, ids: jax.Array, rules: DrawRules, tables: LaneTables, lane: jax.Array
+    logits: jax.Array,
+    ids: jax.Array,
+    rules: DrawRules,
+    tables: LaneTables,
+    lane: jax.Array,
+    *,
+    route: Route = Route.REFERENCE,
 ) -> tuple[jax.Array, jax.Array]:
     """One draft of every stream, and its probability at the stream's temperature (at 1 where it is greedy).
 
     Shapes: logits float32 [S, C], ids int32 [C] (each column's token), lane int32 [S] -> int32 [S], float32 [S].
+
+    Raises:
+        Unsupported: where the device route does not take as many columns.
     """
-    token = draw_among(logits, ids, rules, tables, lane)
+    token = draw_among(logits, ids, rules, tables, lane, route=route)
     scaled = logits.astype(jnp.float32) / jnp.where(rules.temperature > 0, rules.temperature, 1)[:, None]
     return token, jnp.sum(jax.nn.softmax(scaled) * (ids == token[:, None]), -1)
