@@ -29,30 +29,29 @@ from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
 from tfjax.engine.step import Bucket, Step
 from tfjax.engine.target import empty_state
 from tfjax.engine.weights import LoadedModel, load_model
-from tfjax.kernels.draw import Drawn
+from tfjax.kernels.draw import TOP_LOGPROBS, Drawn
 
 RUNS = 9
 CONTEXTS = (100, 1000, 3000)
 
 
-def _no_draw(logits: jax.Array, *_: Any) -> Drawn:
-    rows = logits.shape[0]
-    return Drawn(
-        logits[:, 0].astype(jnp.int32), *(jnp.zeros((rows,)), jnp.zeros((rows, 20), jnp.int32), jnp.zeros((rows, 20)))
-    )
+def _no_draw(logits: jax.Array, *_: Any, **__: Any) -> Drawn:
+    token, top = logits[:, 0].astype(jnp.int32), (len(logits), TOP_LOGPROBS)
+    return Drawn(token, jnp.zeros(len(logits)), jnp.zeros(top, jnp.int32), jnp.zeros(top))
 
 
 PARTS: dict[str, tuple[str, Callable[..., Any]]] = {
     "attention": ("tfjax.models.blocks.attention.paged_attention", lambda q, *_, **__: q),
     "cache writes": ("tfjax.models.blocks.attention.write_rows", lambda keys, values, *_: (keys, values)),
     "norms": ("tfjax.models.blocks.norm.rms_norm", lambda x, *_: x),
-    "rotation": ("tfjax.models.blocks.attention.rotate", lambda x, *_: x),
-    "draw": ("tfjax.engine.step.draw", _no_draw),
+    "rotation": ("tfjax.models.blocks.qk_norm.rotate", lambda x, *_, **__: x),
+    "draw": ("tfjax.engine.step.draw_as_read", _no_draw),
     "head": (
-        "tfjax.engine.step.rows_matmul",
+        "tfjax.models.llama.rows_matmul",
         lambda x, weight: jnp.tile(x, (1, 1 + weight.shape[0] // x.shape[1]))[:, : weight.shape[0]].astype(jnp.float32),
     ),
 }
+"""Name -> the function that does it where a Llama in modules looks it up, and what stands in for it."""
 
 
 @contextmanager
