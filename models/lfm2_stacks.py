@@ -187,5 +187,6 @@ def _of_layer(stack: str, whole: jax.Array, number: int, shape: tuple[int, ...])
     if stack == "taps":
         return whole[number].T
     if stack in ("expert_gate_up", "expert_down"):
-        return whole[number * shape[0] : (number + 1) * shape[0]]
+        # Indexing by all that there is gives the stack itself, which is freed.
+        return jax.lax.dynamic_slice_in_dim(whole, number * shape[0], shape[0])
     return whole[number, : shape[0]]

@@ -24,6 +24,8 @@ from tfjax.models.registry import family_for
 
 GOLDENS = Path(__file__).parent.parent / "goldens"
 CONFIGS = [MIXED, DENSE, ALL_EXPERTS, CONVOLUTIONS, ATTENTION]
+ONE_OF_EACH = replace(MIXED, attends=(False, True), dense_layers=1)
+"""A layer's part of a stack is all of it, and must outlive it."""
 
 
 def test_kinds_of_layers() -> None:
@@ -68,7 +70,7 @@ def flat(module: nnx.Module) -> dict[Any, Any]:
     return {path: np.asarray(leaf[...], np.float32) for path, leaf in nnx.to_flat_state(nnx.state(module))}
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", [*CONFIGS, ONE_OF_EACH])
 def test_back_to_modules(config: Lfm2Config) -> None:
     """Bit for bit; the stacks are freed, embedding and head are shared."""
     model = random_lfm2(config, jnp.bfloat16)
