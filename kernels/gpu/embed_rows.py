@@ -11,10 +11,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
-from tfjax.kernels.gpu.packed_tiles import row_layout_of_groups, values_of
+from tfjax.kernels.gpu.packed_tiles import check_form, row_layout_of_groups, values_of
 from tfjax.kernels.gpu.tiles import put, row_layout
 from tfjax.kernels.packed import WORD_BITS, PackedWeight
-from tfjax.kernels.routes import Unsupported
 
 
 def embed_rows(table: jax.Array, token: jax.Array, count: jax.Array, *, how: Launch = PLAIN) -> jax.Array:
@@ -41,8 +40,7 @@ def embed_rows(table: jax.Array, token: jax.Array, count: jax.Array, *, how: Lau
 
 def embed_packed_rows(table: PackedWeight, token: jax.Array, count: jax.Array, *, how: Launch = PLAIN) -> jax.Array:
     """The device route of `tfjax.kernels.embed_rows.embed_rows` for a packed table: only the rows named are read."""
-    if table.dtype != jnp.bfloat16 or WORD_BITS % table.bits or table.bits < 4:
-        raise Unsupported(f"{table.bits}-bit rows of {table.dtype}; the device route makes bfloat16 of 4 and 8 bits")
+    check_form(table)
     groups = table.scales.shape[1]
     words = table.group * table.bits // WORD_BITS
     layout = row_layout_of_groups(groups, words, WORD_BITS // table.bits)

@@ -95,6 +95,11 @@ def _check(x: jax.Array, weight: jax.Array, split: int, plan: Plan, columns: int
             f"{x.shape[0]} rows x {inner} x {columns} in {split} parts is no whole number of tiles "
             f"{plan.rows} x {plan.inner} x {plan.columns}; use the reference route"
         )
+    if inner // split // plan.inner <= held_steps(plan.form):
+        raise Unsupported(
+            f"{inner} inputs in {split} parts are one step of {plan.inner} each; the device route takes two at least, "
+            "so use the reference route"
+        )
 
 
 def _body(

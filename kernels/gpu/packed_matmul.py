@@ -17,7 +17,16 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from tfjax.kernels.gpu import layer_matmul as dense
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
-from tfjax.kernels.gpu.packed_tiles import RUN, RunForm, Scratch, brought_runs, scratch_types, stage_groups
+from tfjax.kernels.gpu.packed_tiles import (
+    RUN,
+    RunForm,
+    Scratch,
+    brought_runs,
+    check_form,
+    scratch_bytes,
+    scratch_types,
+    stage_groups,
+)
 from tfjax.kernels.gpu.plans import Plan, packed_plan_of, padded_rows
 from tfjax.kernels.gpu.tile_products import held_steps, walked
 from tfjax.kernels.gpu.tiles import block_spec, swizzled
@@ -26,8 +35,8 @@ from tfjax.kernels.routes import Unsupported
 
 BF16 = jnp.bfloat16
 
-BITS = (4, 8)
-"""Codes that the device route expands."""
+MOST_BYTES = 226 << 10
+"""Of shared memory that a block may take; the barriers have the rest."""
 
 
 def packed_matmul(
@@ -95,12 +104,13 @@ def _run(
     plan = plan or packed_plan_of(inner // split, columns, rows, gated=gated)
     _check(x, weight, split, plan, columns)
     form = RunForm(plan.columns, weight.bits, weight.group, how.interpret)
-    groups = inner // split // weight.group
+    groups, steps = inner // split // weight.group, inner // split // plan.inner
+    _check_memory(plan, form, matrices, groups, min(plan.stages, steps))
     body = functools.partial(
         _body,
         plan=plan,
         form=form,
-        steps=inner // split // plan.inner,
+        steps=steps,
         groups=groups,
         gated=gated,
         offset=columns // plan.columns,
@@ -126,8 +136,7 @@ def _check(x: jax.Array, weight: PackedWeight, split: int, plan: Plan, columns: 
     inner = x.shape[1]
     if x.dtype != BF16 or weight.dtype != BF16:
         raise Unsupported(f"a product of {x.dtype} by packed {weight.dtype}; the device route multiplies bfloat16")
-    if weight.bits not in BITS:
-        raise Unsupported(f"codes of {weight.bits} bits; the device route takes {BITS}, so use the reference route")
+    check_form(weight)
     part = inner // split
     if inner % split or part % weight.group or part % plan.inner or plan.inner % RUN:
         raise Unsupported(
@@ -138,6 +147,17 @@ def _check(x: jax.Array, weight: PackedWeight, split: int, plan: Plan, columns: 
         raise Unsupported(
             f"{x.shape[0]} rows x {columns} columns are no whole number of tiles {plan.rows} x {plan.columns}; "
             "use the reference route"
+        )
+
+
+def _check_memory(plan: Plan, form: RunForm, matrices: int, groups: int, stages: int) -> None:
+    """A block holds all scales of its part, of which short groups have many."""
+    brought = plan.inner * (plan.rows * 2 + matrices * plan.columns * form.bits // 8)
+    taken = stages * brought + scratch_bytes(form, matrices, groups)
+    if taken > MOST_BYTES:
+        raise Unsupported(
+            f"{groups} groups of {form.group} columns in a part would take {taken} of {MOST_BYTES} bytes of shared "
+            "memory; use the reference route"
         )
 
 

@@ -18,17 +18,30 @@ from jax.experimental.mosaic import gpu as mgpu
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from tfjax.kernels.gpu.tiles import put, swizzled
-from tfjax.kernels.packed import WORD_BITS
+from tfjax.kernels.packed import WORD_BITS, PackedWeight
+from tfjax.kernels.routes import Unsupported
 
 BF16 = jnp.bfloat16
 
 RUN = 64
 """Columns of the inner axis that are expanded at a time: a row of the widest swizzle."""
 
+BITS, GROUPS = (4, 8), (32, 64, 128)
+"""Of codes, and columns that share a scale, for which there are layouts."""
+
 WARPS, LANES = 4, 32
 
 FLOAT_OF_CODE = 0x4B000000
 """Bits of the float32 2**23: with a code in its lowest bits it is 2**23 + code."""
+
+
+def check_form(weight: PackedWeight) -> None:
+    """Raises Unsupported where there is no layout for the codes."""
+    if weight.dtype != BF16 or weight.bits not in BITS or weight.group not in GROUPS:
+        raise Unsupported(
+            f"codes of {weight.bits} bits in groups of {weight.group} for {weight.dtype}; the device route makes "
+            "bfloat16 of 4 and 8 bits in groups of 32, 64 and 128, so use the reference route"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +148,11 @@ def scratch_types(form: RunForm, matrices: int, groups: int, dtype: Any) -> tupl
     """Of the fields of Scratch. Shapes: [2, matrices, columns, RUN], twice [matrices, groups, columns]."""
     scales = plgpu.SMEM((matrices, groups, form.columns), dtype)
     return plgpu.SMEM((2, matrices, form.columns, RUN), BF16, transforms=swizzled(RUN, 2)), scales, scales
+
+
+def scratch_bytes(form: RunForm, matrices: int, groups: int) -> int:
+    """Of all of `scratch_types`. Scales have two bytes."""
+    return 2 * 2 * matrices * form.columns * (RUN + groups)
 
 
 def brought_runs(form: RunForm, scratch: Scratch, stage: Callable[[], None], inner: int) -> Any:

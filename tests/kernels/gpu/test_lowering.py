@@ -244,6 +244,7 @@ def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
     refused: list[Callable[[], Any]] = [
         lambda: lower(functools.partial(layer_matmul, split=1), bf16(16, 100), bf16(1, 64, 100), SCALAR, SCALAR),
         lambda: lower(functools.partial(layer_matmul, split=3), bf16(16, 256), bf16(1, 64, 256), SCALAR, SCALAR),
+        lambda: lower(functools.partial(layer_matmul, split=2), bf16(16, 128), bf16(1, 64, 128), SCALAR, SCALAR),
         lambda: lower(embed_rows, bf16(10, 100), int32(4), SCALAR),
         lambda: lower(
             functools.partial(layer_matmul, split=1),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.gpu.test_lowering import SCALAR, bf16, lower
+from tfjax.kernels.gpu import packed_matmul as device
 from tfjax.kernels.gpu.packed_matmul import packed_glu, packed_matmul
 from tfjax.kernels.gpu.plans import Form, Plan, packed_plan_of, split_of
 from tfjax.kernels.packed import WORD_BITS, PackedWeight
@@ -92,7 +93,9 @@ def test_tiles_fit_the_parts() -> None:
     ("rows", "weight", "split", "told"),
     [
         (bf16(16, 384), stack(1, 64, 384, bits=3, group=32), 1, "codes of 3 bits"),
+        (bf16(16, 384), stack(1, 64, 384, group=96), 1, "groups of 96"),
         (bf16(16, 384), stack(1, 64, 384, group=128), 2, "no whole groups of 128"),
+        (bf16(16, 27648), stack(1, 64, 27648, group=32), 1, "864 groups of 32 columns in a part would take"),
         (bf16(16, 384), stack(1, 64, 384, dtype=jnp.float32), 1, "multiplies bfloat16"),
         (jax.ShapeDtypeStruct((16, 384), jnp.float32), stack(1, 64, 384), 1, "multiplies bfloat16"),
     ],
@@ -101,3 +104,15 @@ def test_what_does_not_fit_is_refused_with_the_remedy(rows: Any, weight: Any, sp
     attempt: Callable[..., Any] = functools.partial(packed_matmul, split=split)
     with pytest.raises(Unsupported, match=told):
         lower(attempt, rows, weight, SCALAR, SCALAR)
+
+
+def test_what_is_refused_for_its_memory_is_what_would_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two matrices' scales in short groups, and one stage too many beside them."""
+    operands = bf16(16, 8192), stack(1, 128, 8192, group=32), SCALAR, SCALAR
+    fits, too_much = (functools.partial(packed_glu, plan=Plan(Form.WEIGHTS, 16, 64, 128, stages)) for stages in (5, 6))
+    lower(fits, *operands)
+    with pytest.raises(Unsupported, match="bytes of shared memory"):
+        lower(too_much, *operands)
+    monkeypatch.setattr(device, "MOST_BYTES", 1 << 30)
+    with pytest.raises(ValueError, match="exceeds available shared memory"):
+        lower(too_much, *operands)
