@@ -33,3 +33,7 @@ def test_what_does_not_has_a_line_for_each_entry(wide: Any) -> None:
 
 def test_numbers_stand_on_one_line_however_many_they_are() -> None:
     assert readable_json({"loss": list(range(LINE))}).count("\n") == 2
+
+
+def test_letters_stand_as_they_are_written() -> None:
+    assert readable_json({"é": ["ü" * LINE, {}]}).split("\n")[1:3] == [' "é": [', f'  "{"ü" * LINE}",']

@@ -20,7 +20,10 @@ def readable_json(value: Any, depth: int = 0) -> str:
         entries = [readable_json(entry, depth + 1) for entry in value]
         opening, closing = "[", "]"
     else:
-        entries = [f"{json.dumps(str(key))}: {readable_json(entry, depth + 1)}" for key, entry in value.items()]
+        entries = [
+            f"{json.dumps(str(key), ensure_ascii=False)}: {readable_json(entry, depth + 1)}"
+            for key, entry in value.items()
+        ]
         opening, closing = "{", "}"
     inside = (",\n" + " " * (depth + 1)).join(entries)
     return f"{opening}\n{' ' * (depth + 1)}{inside}\n{' ' * depth}{closing}"
