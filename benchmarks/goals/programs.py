@@ -57,7 +57,7 @@ def abstract_start(config: LlamaConfig, kernels: str, *, drafter: bool) -> Abstr
     )
     pages: Any = jax.ShapeDtypeStruct((LANES + 1, PAGES), jnp.int32)
     own = drafter_of(config, _taps(config)) if drafter else None
-    step = Step(module, own.taps if own else ())
+    step = Step(module, own.taps if own else (), run_by.route)
     jobs: dict[str, Jobs] = {"target": [partial(step.compile, bucket, state, pages) for bucket in plan.all]}
     if own is not None:
         drafts_by = choose_dspark_kernels(dspark.FAMILY, own, DTYPE, run_by, config.vocab)

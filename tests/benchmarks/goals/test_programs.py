@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from benchmarks.goals import programs
 from benchmarks.goals.programs import LANES, abstract_start
 from benchmarks.windows import llama_of
+from tfjax.engine.kernel_choice import Kernels
+from tfjax.kernels.routes import Route
 from tfjax.kernels.specs import TINY
 
 CONFIG = llama_of(TINY, 2)
@@ -13,6 +18,13 @@ def test_a_target_alone_has_one_program_for_each_bucket() -> None:
     start = abstract_start(CONFIG, "auto", drafter=False)
     assert {name: len(jobs) for name, jobs in start.jobs.items()} == {"target": 10}
     assert not start.kernels.stacked
+
+
+def test_the_draw_goes_by_the_models_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Kernels(Route.PALLAS_GPU, "a test", stacked=True)
+    monkeypatch.setattr(programs, "choose_kernels", lambda *_: device)
+    job: Any = abstract_start(CONFIG, "auto", drafter=False).jobs["target"][0]
+    assert job.func.__self__.route is Route.PALLAS_GPU
 
 
 @pytest.mark.slow
