@@ -291,6 +291,15 @@ def test_a_quantized_model_that_would_fill_the_memory_stays_packed_rather_than_r
     assert load_model(checkpoint, "bfloat16", silent, weights="auto").kernels is KERNELS
 
 
+def test_a_parameter_that_its_sources_do_not_fill_is_no_model() -> None:
+    """Its memory is not initialized, so that the rest would be any numbers."""
+    short = {name: parts[:-1] if len(parts) > 1 else parts for name, parts in sources(TINY).items()}
+    checkpoint = checkpoint_of(TINY, Tensors(TINY))
+    beside = [part.name for parts in sources(TINY).values() for part in parts]
+    with pytest.raises(AssertionError, match="values of a parameter have a source"):
+        read_model(checkpoint, replace(FAMILY, sources=lambda _: short), TINY, "float32", silent, beside=beside)
+
+
 class MadeWhenRead(Tensors):
     """Bfloat16 tensors that take memory only while somebody holds what was read."""
 

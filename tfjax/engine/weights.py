@@ -253,6 +253,7 @@ def _joined(tensors: TensorSource, parts: tuple[Source, ...], like: Any) -> NDAr
         values = (read if part.laid is None else part.laid(read)).reshape(-1)
         flat[done : done + values.size] = values
         done += values.size
+    assert done == flat.size, f"{done} of {flat.size} values of a parameter have a source"
     return whole
 
 
