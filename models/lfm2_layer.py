@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tfjax.kernels.choose_experts import ChoiceRule, choose_experts
+from tfjax.kernels.choose_experts import choose_experts
 from tfjax.kernels.conv_step import ConvPlaces, ConvState, conv_step
 from tfjax.kernels.expert_sum import expert_sum
 from tfjax.kernels.gpu.plans import split_of
@@ -18,7 +18,6 @@ from tfjax.kernels.rope_write import HeadNorm, Heads, Places, Pools, Turns, rope
 from tfjax.kernels.routes import Route
 from tfjax.kernels.sum_norm import sum_norm
 from tfjax.kernels.window_attention import Window, spare_rows, window, window_attention
-from tfjax.models.blocks.experts import NORM_EPS, ExpertsConfig
 from tfjax.models.lfm2_config import Lfm2Config
 from tfjax.models.lfm2_stacks import Kind, Lfm2Stacks, Number
 from tfjax.models.rows import Rows
@@ -124,7 +123,7 @@ class _Layer(NamedTuple):
         assert c.experts is not None
         assert w.expert_gate_up is not None
         assert w.expert_down is not None
-        rule = rule_of(c.experts)
+        rule = c.experts.rule
         scores = self.product(stream.h, w.router, number)
         chosen, factor = choose_experts(scores, w.router_bias, number, count, rule=rule, route=self.route)
         tiles = tiles_of(chosen, count, experts=rule.experts, picked=rule.picked)
@@ -136,8 +135,3 @@ class _Layer(NamedTuple):
             picked=rule.picked, eps=c.norm_eps, route=self.route,
         )  # fmt: skip
         return stream._replace(x=x, h=h)
-
-
-def rule_of(experts: ExpertsConfig) -> ChoiceRule:
-    """What the config says of choosing."""
-    return ChoiceRule(experts.count, experts.picked, experts.normalised, experts.scale, NORM_EPS)

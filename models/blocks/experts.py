@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from tfjax.kernels.choose_experts import ChoiceRule, choose_experts
 from tfjax.kernels.experts import Experts, experts_mlp
 from tfjax.kernels.matmul import rows_matmul
 from tfjax.kernels.packed import expanded
-from tfjax.kernels.reduce import in_turn
 
 NORM_EPS = 1e-6
 """Added to the sum that weights are divided by."""
@@ -40,6 +40,11 @@ class ExpertsConfig:
     normalised: bool
     scale: float
 
+    @property
+    def rule(self) -> ChoiceRule:
+        """How scores become a choice."""
+        return ChoiceRule(self.count, self.picked, self.normalised, self.scale, NORM_EPS)
+
 
 class Router(nnx.Module):
     """Which experts a row goes through, and with what weights: by sigmoid, in float32."""
@@ -51,15 +56,10 @@ class Router(nnx.Module):
 
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Shapes: x [R, D] -> experts int32 [R, picked], best first (the lower one on ties), weights float32 alike."""
-        c = self.config
-        gate = jnp.pad(expanded(self.weight[...]), ((0, max(0, LEAST_OUTPUTS - c.count)), (0, 0)))
-        score = jax.nn.sigmoid(rows_matmul(x, gate)[:, : c.count])
-        _, chosen = jax.lax.top_k(score if self.bias is None else score + self.bias[...], c.picked)
-        weight = jnp.take_along_axis(score, chosen, 1)
-        if c.normalised:
-            total = in_turn([weight[:, rank : rank + 1] for rank in range(c.picked)])
-            weight = weight / (total + NORM_EPS)
-        return chosen, weight * c.scale
+        gate = jnp.pad(expanded(self.weight[...]), ((0, max(0, LEAST_OUTPUTS - self.config.count)), (0, 0)))
+        bias = None if self.bias is None else self.bias[...][None]
+        scores = rows_matmul(x, gate)[None]
+        return choose_experts(scores, bias, jnp.int32(0), jnp.int32(len(x)), rule=self.config.rule)
 
 
 class ExpertsMLP(nnx.Module):

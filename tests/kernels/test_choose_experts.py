@@ -1,25 +1,19 @@
-"""The choice of experts by both routes, and against the router of the modules."""
+"""The choice of experts by both routes."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 from numpy.typing import NDArray
 
-from tests.models.tiny_lfm2 import EXPERTS
 from tests.row_invariance import rows_of_normals
 from tfjax.kernels.choose_experts import ChoiceRule, choose_experts
 from tfjax.kernels.gpu.launch import Launch
-from tfjax.kernels.matmul import rows_matmul
 from tfjax.kernels.routes import Route, Unsupported
-from tfjax.models.blocks.experts import Router
-from tfjax.models.lfm2_layer import rule_of
 
 COLUMNS, LAYERS, LAYER = 64, 3, 1
 RULE = ChoiceRule(experts=8, picked=3, normalised=True, scale=1.5, eps=1e-6)
@@ -99,23 +93,6 @@ def test_rows_do_not_depend_on_company(route: str) -> None:
     alone = chosen(route, poisoned, bias, count=4)
     for one, other in zip(whole, alone, strict=True):
         assert np.array_equal(one[5:], other[:4])
-
-
-@pytest.mark.parametrize("change", [{}, {"biased": False}, {"normalised": False, "scale": 2.5}, {"picked": 5}])
-def test_it_is_the_rule_of_the_router(change: dict[str, Any]) -> None:
-    """Bit for bit, where the product is the same."""
-    config = replace(EXPERTS, **change)
-    router = Router(32, config, jnp.dtype(jnp.bfloat16))
-    router.weight = nnx.Param(jnp.asarray(rows_of_normals(2, config.count, 32), jnp.bfloat16))
-    if router.bias is not None:
-        router.bias = nnx.Param(jnp.asarray(rows_of_normals(3, 1, config.count)[0]))
-    x = jnp.asarray(rows_of_normals(4, 12, 32), jnp.bfloat16)
-    bias = None if router.bias is None else router.bias[...][None]
-    found = choose_experts(
-        rows_matmul(x, router.weight[...])[None], bias, jnp.int32(0), jnp.int32(12), rule=rule_of(config)
-    )
-    for one, other in zip(found, router(x), strict=True):
-        assert np.array_equal(one, other)
 
 
 def test_more_ranks_than_a_warp_holds_are_refused() -> None:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 from tests.models.published_lfm2 import LFM2_1B, LFM2_24B, LFM2_CODE
-from tests.models.tiny_lfm2 import EXPERTS
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
 from tfjax.kernels.rope_write import Pools
 from tfjax.kernels.routes import Route
 from tfjax.models.lfm2_config import Lfm2Config
-from tfjax.models.lfm2_layer import Stream, layer_step, rule_of, shared_by_layers
+from tfjax.models.lfm2_layer import Stream, layer_step, shared_by_layers
 from tfjax.models.lfm2_stacks import Kind, Number
 from tfjax.models.rows import Rows
 from tfjax.models.stacked_lfm2 import STACKED, StackedLfm2
@@ -76,9 +74,3 @@ def test_a_window_takes_no_kernel_of_xla(config: Lfm2Config, kind: Kind, kernels
     assert not re.search(r"stablehlo\.pad .*(low|high) = \[[0, ]*[1-9]", text)
     assert all(whole(line) for line in on_arrays if "stablehlo.slice" in line)
     assert text.count("output_operand_alias<") == 2, "the cache has to be written in place"
-
-
-def test_the_rule_is_the_configs() -> None:
-    experts = replace(EXPERTS, count=5, picked=3, normalised=False, scale=2.5)
-    assert rule_of(experts)[:4] == (5, 3, False, 2.5)
-    assert 0 < rule_of(experts).eps < 1e-5
