@@ -140,7 +140,8 @@ def _make(shape: Shape, kernels: str) -> Made:
     jax.block_until_ready(jax.tree.leaves(nnx.state(target.module)))
     weights_s = time.perf_counter() - start
     start = time.perf_counter()
-    step, memory = Step(target.module, shape.drafter.taps), memory_of(shape.weight_bytes)
+    step = Step(target.module, shape.drafter.taps, target.kernels.route)
+    memory = memory_of(shape.weight_bytes)
     buckets = {rows: Bucket(rows, rows, tile_rows) for rows in ROWS}
     backends = {
         rows: TargetBackend(target, step, Plan("one bucket", (bucket,), (bucket,)), memory)
@@ -151,7 +152,7 @@ def _make(shape: Shape, kernels: str) -> Made:
     holds = tuple(BlockBucket(count, shape.drafter.block) for count in STREAMS)
     plan = BlockPlan(shape.drafter.block, shape.drafter.first_slot, holds, ())
     block_step = BlockStep(drafter.loaded.module, plan)
-    cache = drafter.empty_cache(memory.pages + 1, PAGE_ROWS, memory.lanes + 1)
+    cache = drafter.empty_cache(memory.pages + 1, memory.lanes + 1)
     jobs = [
         *(partial(step.compile, bucket, first.state, table) for bucket in buckets.values()),
         *(partial(block_step.compile_holding, bucket, cache, first.state.tables, table) for bucket in holds),

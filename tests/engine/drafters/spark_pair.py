@@ -156,7 +156,7 @@ def oracle_says(
 def fresh_rows(drafter: DSparkDrafter, features: NDArray[np.float32]) -> list[NDArray[Any]]:
     """Keys and values of a context that is absorbed from its start on, a page in one call. Shapes: [rows, K, H]."""
     memory = drafter.memory
-    cache = drafter.model.empty_cache(memory.pages + 1, PAGE_ROWS, memory.lanes + 1)
+    cache = drafter.model.empty_cache(memory.pages + 1, memory.lanes + 1)
     table = np.zeros((memory.lanes + 1, memory.pages_per_lane), np.int32)
     table[0] = 1 + np.arange(memory.pages_per_lane)
     for start in range(0, len(features), PAGE_ROWS):

@@ -27,7 +27,7 @@ def programs() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
     bucket = BlockBucket(2, BLOCK)
     step = BlockStep(spark.module, BlockPlan(BLOCK, 0, (bucket,), (ROWS,)))
     int32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.int32)
-    cache = jax.eval_shape(lambda: drafting_spark(spark).empty_cache(LANES * PAGES, PAGE_ROWS, LANES))
+    cache = jax.eval_shape(lambda: drafting_spark(spark).empty_cache(LANES * PAGES, LANES))
     tables = jax.eval_shape(lambda: empty_tables(LANES, SHAPE.vocab, PAGES * PAGE_ROWS))
     features = jax.ShapeDtypeStruct((ROWS, len(TAPS) * SHAPE.hidden), jnp.float32)
     pages = int32((LANES, PAGES))

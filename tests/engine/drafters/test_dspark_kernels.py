@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -25,14 +26,16 @@ from tfjax.engine.drafters.assets import ASSETS
 from tfjax.engine.drafters.block_plan import BlockBucket, BlockPlan
 from tfjax.engine.drafters.block_step import ASK_FIELDS, BlockStep
 from tfjax.engine.drafters.drafting_model import DraftingModel
+from tfjax.engine.drafters.drawing import Drafts
 from tfjax.engine.drafters.dspark import DSparkDrafter
-from tfjax.engine.drafters.dspark_kernels import choose_dspark_kernels
+from tfjax.engine.drafters.dspark_kernels import choose_dspark_kernels, difference
 from tfjax.engine.drafters.loading import load_drafter
 from tfjax.engine.drafters.starting import start_dspark
 from tfjax.engine.kernel_choice import XLA, Kernels
 from tfjax.engine.lane_tables import empty_tables
+from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.rows_buffer import FIELDS
-from tfjax.kernels.paged_attention import PAGE_ROWS
+from tfjax.kernels.paged_attention import BLOCK_KEYS, PAGE_ROWS
 from tfjax.kernels.routes import Route
 from tfjax.kernels.specs import SPECS
 from tfjax.models.dspark import FAMILY, DSpark
@@ -193,6 +196,53 @@ def test_what_fails_drafts_without_kernels(
     assert stage.target.listener == drafter.listen
 
 
+@pytest.mark.usefixtures("quick")
+@pytest.mark.timeout(300)
+def test_nothing_keeps_the_cache_of_one_that_failed(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listeners: list[Any] = []
+    lay_out = starting.without_kernels
+    monkeypatch.setattr(starting, "difference", lambda drafter: "a test")
+    monkeypatch.setattr(
+        starting, "without_kernels", lambda *given: (listeners.append(stage.target.listener), lay_out(*given))[1]
+    )
+    started(stage, stacked_model(stage), tmp_path)
+    assert listeners == [None]
+
+
+def one_lane(context: int, tokens: Sequence[int]) -> Any:
+    """A drafter with a page for its only stream, whose blocks begin with these tokens, one after another."""
+    made = iter(tokens)
+
+    def rehearse(lanes: list[int], position: int, page_table: jax.Array) -> Drafts:
+        assert (lanes, int(page_table[0, 0])) == ([0], 1)
+        return Drafts(jnp.full((1, 4), next(made)), jnp.zeros((1, 4)))
+
+    return SimpleNamespace(
+        memory=MemoryPlan(context, False, 1, 1, 0, 0, 0),
+        plan=BlockPlan(4, 1, (BlockBucket(1, 5),), (8, 128)),
+        context=context,
+        target=SimpleNamespace(page_table=np.zeros((2, BLOCK_KEYS // PAGE_ROWS))),
+        model=SimpleNamespace(
+            loaded=SimpleNamespace(config=SimpleNamespace(taps=(0,), target_hidden=2), dtype=jnp.float32)
+        ),
+        step=SimpleNamespace(absorb=lambda cache, values, places, table: cache),
+        cache=None,
+        rehearse=rehearse,
+        forget=lambda: None,
+    )
+
+
+def test_one_lane_of_one_page_is_proved() -> None:
+    assert difference(one_lane(PAGE_ROWS, [7, 7])) == ""
+    assert difference(one_lane(PAGE_ROWS, [7, 8])) == "tokens of a block differ at place 0 of 1 blocks"
+
+
+def test_too_short_a_context_is_told() -> None:
+    assert difference(one_lane(5, [])) == "5 positions leave a block of 5 no context to prove it behind"
+
+
 def test_a_stacked_target_reads_its_drafter_in_stacks(tmp_path: Path) -> None:
     path = dspark_directory(tmp_path / "little")
     plain, found = (
@@ -210,5 +260,5 @@ def test_a_stacked_target_reads_its_drafter_in_stacks(tmp_path: Path) -> None:
         np.testing.assert_array_equal(module.qkv[...][i], rows)
         np.testing.assert_array_equal(module.down[...][i], layer.mlp.down.weight[...])
     np.testing.assert_array_equal(module.attention_norm[...][-1], own.norm.weight[...])
-    cache = found.empty_cache(3, PAGE_ROWS, 2)
+    cache = found.empty_cache(3, 2)
     assert cache.keys.shape == (len(own.layers), 3, own.config.kv_heads, PAGE_ROWS, own.config.head_dim)

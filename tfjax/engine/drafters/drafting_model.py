@@ -57,8 +57,6 @@ class DraftingModel:
         """Bytes that it takes beside the target."""
         return self.loaded.weight_bytes - sum(array.nbytes for array in self.shared)
 
-    def empty_cache(self, pages: int, page_rows: int, lanes: int) -> Any:
+    def empty_cache(self, pages: int, lanes: int) -> Any:
         """A zeroed cache, page 0 and the last lane being scratch."""
-        loaded = self.loaded
-        form = loaded.family.stacked if loaded.kernels.stacked else None
-        return (form or loaded.family).empty_cache(loaded.config, pages, page_rows, lanes, loaded.dtype)
+        return self.loaded.empty_cache(pages, lanes)

@@ -219,11 +219,12 @@ class DSparkDrafter:
     # State
 
     def _empty_cache(self) -> Any:
-        return self.model.empty_cache(self.memory.pages + 1, PAGE_ROWS, self.memory.lanes + 1)
+        return self.model.empty_cache(self.memory.pages + 1, self.memory.lanes + 1)
 
     def forget(self) -> None:
         """Begin with an empty cache, as after a call that failed. A stream drafts again from its next page on."""
         self._known.forget()
+        self.cache = None  # Memory is planned for one.
         self.cache = self._empty_cache()
 
 

@@ -91,12 +91,13 @@ def difference(drafter: DSparkDrafter) -> str:
 
 def _difference(drafter: DSparkDrafter) -> str:
     memory, absorbs = drafter.memory, drafter.plan.absorbs
-    pages = min(PROOF_PAGES, memory.pages_per_lane, memory.pages // 2)
-    slots = drafter.plan.holds[-1].slots
-    known = min(pages * PAGE_ROWS, drafter.context) - slots
-    if known < 1:
-        return "no room for a proof"
     lanes = min(2, memory.lanes)
+    pages = min(PROOF_PAGES, memory.pages_per_lane, memory.pages // lanes)
+    slots = drafter.plan.holds[-1].slots
+    room = min(pages * PAGE_ROWS, drafter.context)
+    known = room - slots
+    if known < 1:
+        return f"{room} positions leave a block of {slots} no context to prove it behind"
     table = np.zeros(drafter.target.page_table.shape, np.int32)
     for lane in range(lanes):
         table[lane, :pages] = 1 + lane * pages + np.arange(pages)

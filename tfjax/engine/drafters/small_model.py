@@ -211,7 +211,7 @@ class SmallModel:
     def _empty_state(self) -> State:
         lanes, positions = self.memory.lanes + 1, self.memory.pages_per_lane * PAGE_ROWS
         return State(
-            self.model.empty_cache(self.memory.pages + 1, PAGE_ROWS, lanes),
+            self.model.empty_cache(self.memory.pages + 1, lanes),
             empty_tables(lanes, self.model.vocab, positions),
         )
 

@@ -82,6 +82,7 @@ def _proved(model: DraftingModel, plan: BlockPlan, target: TargetBackend, progre
         drafter, reason = _by_kernels(model, plan, target, progress)
         if drafter is not None:
             return drafter
+        target.listener = None  # Or it would keep the failed drafter, and its cache, in memory.
         model = without_kernels(model, f"{model.loaded.kernels.route} kernels of the drafter: {reason}")
     drafter = DSparkDrafter(model, BlockStep(model.loaded.module, plan), plan, target)
     compile_dspark(drafter, progress)
