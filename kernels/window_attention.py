@@ -69,8 +69,11 @@ def chunks_of(positions: int) -> int:
 
 
 def rows_of_block(group: int) -> int:
-    """Rows that a block takes: the largest power of two whose query heads are at most BLOCK_ROWS. 0 where none fits."""
-    return 1 << (BLOCK_ROWS // group).bit_length() - 1 if group <= BLOCK_ROWS else 0
+    """Rows that a block takes: the largest power of two whose query heads are at most BLOCK_ROWS.
+
+    BLOCK_ROWS where no row's heads are so few, which the reference alone takes.
+    """
+    return 1 << (BLOCK_ROWS // group).bit_length() - 1 if group <= BLOCK_ROWS else BLOCK_ROWS
 
 
 def spare_rows(group: int) -> int:
@@ -90,7 +93,7 @@ def window(position: jax.Array, tiles: Tiles, page_table: jax.Array, *, tile_row
         tile_rows: the most rows of a tile.
         group: query heads that read one key head.
     """
-    rows, step = len(position), rows_of_block(group) or BLOCK_ROWS
+    rows, step = len(position), rows_of_block(group)
     row = jnp.arange(rows, dtype=jnp.int32)
     starts = jnp.where(jnp.arange(len(tiles.start)) < tiles.used, tiles.start, rows + 1)
     tile = jnp.maximum(jnp.searchsorted(starts, row, side="right") - 1, 0)

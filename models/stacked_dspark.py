@@ -17,13 +17,14 @@ from tfjax.kernels.layer_matmul import layer_glu, layer_matmul
 from tfjax.kernels.rope_write import HeadNorm, Heads, Places, Pools, rope_write, turns
 from tfjax.kernels.routes import Route
 from tfjax.kernels.sum_norm import sum_norm
-from tfjax.kernels.window_attention import BLOCK_ROWS, rows_of_block, spare_rows, window, window_attention
+from tfjax.kernels.window_attention import rows_of_block, spare_rows, window, window_attention
 from tfjax.models import dspark, dspark_tensors
 from tfjax.models.blocks.qk_norm import QKNorm
 from tfjax.models.dspark_config import DSparkConfig
 from tfjax.models.dspark_ends import DSparkEnds
 from tfjax.models.family import Source, Stacked
 from tfjax.models.rows import Rows
+from tfjax.models.stacked_pools import by_layer, empty_pools, flat_pools
 
 FIRST = 0
 """The only layer of a product that no layer of the drafter has."""
@@ -71,8 +72,8 @@ class StackedDSpark(DSparkEnds):
             )
             return pools, None
 
-        pools, _ = jax.lax.scan(layer, _flat(cache), jnp.arange(c.layers, dtype=jnp.int32))
-        return _as(cache, pools)
+        pools, _ = jax.lax.scan(layer, flat_pools(cache), jnp.arange(c.layers, dtype=jnp.int32))
+        return by_layer(pools, cache)
 
     def block(
         self,
@@ -115,9 +116,9 @@ class StackedDSpark(DSparkEnds):
             return (x, h, pools), None
 
         x, h = after(nothing, x, self.attention_norm, jnp.int32(0))
-        start = (x, h, _flat(cache))
+        start = (x, h, flat_pools(cache))
         (_, hidden, pools), _ = jax.lax.scan(layer, start, jnp.arange(c.layers, dtype=jnp.int32))
-        return hidden, _as(cache, pools)
+        return hidden, by_layer(pools, cache)
 
     def _heads(self, *, queries: bool = True) -> Heads:
         c = self.config
@@ -151,14 +152,6 @@ def _keys_values(qkv: jax.Array, config: DSparkConfig) -> tuple[jax.Array, int, 
         return qkv[:, before:], 1, 0
     each = before // rows + 1
     return qkv.reshape(-1, rows, qkv.shape[2]), each, each - 1
-
-
-def _flat(cache: Pools) -> Pools:
-    return Pools(*(pool.reshape(-1, *pool.shape[2:]) for pool in cache))
-
-
-def _as(cache: Pools, pools: Pools) -> Pools:
-    return Pools(*(pool.reshape(before.shape) for pool, before in zip(pools, cache, strict=True)))
 
 
 STACKS = {
@@ -216,13 +209,12 @@ def unstacked(model: StackedDSpark) -> dspark.DSpark:
 
 def empty_cache(config: DSparkConfig, pages: int, page_rows: int, lanes: int, dtype: jnp.dtype) -> Pools:
     """A zeroed cache of `pages` pages a layer, page 0 being scratch. Shapes: [L, P, K, PAGE_ROWS, H]."""
-    shape = (config.layers, pages, config.kv_heads, page_rows, config.head_dim)
-    return Pools(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
+    return empty_pools(config.layers, pages, config.kv_heads, page_rows, config.head_dim, dtype)
 
 
 def tile_rows(config: DSparkConfig) -> int:
     """Rows of a block of attention."""
-    return rows_of_block(config.heads // config.kv_heads) or BLOCK_ROWS
+    return rows_of_block(config.heads // config.kv_heads)
 
 
 STACKED: Stacked[DSparkConfig] = Stacked(

@@ -20,13 +20,14 @@ from tfjax.kernels.rope_write import Pools
 from tfjax.kernels.routes import Route, Unsupported
 from tfjax.kernels.short_conv import RING
 from tfjax.kernels.sum_norm import sum_norm
-from tfjax.kernels.window_attention import BLOCK_ROWS, rows_of_block
+from tfjax.kernels.window_attention import rows_of_block
 from tfjax.models.family import Stacked
 from tfjax.models.layer_patterns import Repeat, repeats
 from tfjax.models.lfm2_config import Lfm2Config
 from tfjax.models.lfm2_layer import Shared, Stream, layer_step, shared_by_layers
 from tfjax.models.lfm2_stacks import Kind, Lfm2Stacks, Number, kinds, numbers, shapes, sources, unstacked
 from tfjax.models.rows import ConvCache, Forward, LayerCache, Rows, tapped
+from tfjax.models.stacked_pools import by_layer, empty_pools, flat_pools
 
 
 @jax.tree_util.register_dataclass
@@ -89,19 +90,16 @@ class StackedLfm2(nnx.Module):
 
     def __call__(self, cache: MixedCache, rows: Rows, *, tile_rows: int, taps: tuple[int, ...] = ()) -> Forward:
         """One forward of the rows. `taps` are layers whose features are wanted. Shapes of the cache: `MixedCache`."""
-        flat = Pools(*(pool.reshape(-1, *pool.shape[2:]) for pool in cache.pools))
         done = forward(
             self.config,
             self.weights,
-            replace(cache, pools=flat),
+            replace(cache, pools=flat_pools(cache.pools)),
             rows,
             tile_rows=tile_rows,
             route=self.route,
             taps=taps,
         )
-        written = zip(done.cache.pools, cache.pools, strict=True)
-        pools = Pools(*(pool.reshape(before.shape) for pool, before in written))
-        return done._replace(cache=replace(done.cache, pools=pools))
+        return done._replace(cache=replace(done.cache, pools=by_layer(done.cache.pools, cache.pools)))
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         """Shapes: [R, D] -> float32 [R, V]."""
@@ -113,18 +111,18 @@ def empty_cache(config: Lfm2Config, pages: int, page_rows: int, lanes: int, dtyp
     """A zeroed cache of `pages` pages and `lanes` lanes, page 0 and the last lane being scratch."""
     attending = sum(config.attends)
     convolving = config.layers - attending
-    keys = (attending, pages, config.kv_heads, page_rows, config.head_dim)
+    attended = empty_pools(attending, pages, config.kv_heads, page_rows, config.head_dim, dtype)
     rings, tails = (convolving, lanes, RING, config.hidden), (convolving, pages, config.taps - 1, config.hidden)
 
     def zeros(shape: tuple[int, ...]) -> jax.Array:
         return jnp.zeros(shape, dtype)
 
-    return MixedCache(Pools(zeros(keys), zeros(keys)), ConvState(zeros(rings), zeros(tails)))
+    return MixedCache(attended, ConvState(zeros(rings), zeros(tails)))
 
 
 def tile_rows(config: Lfm2Config) -> int:
     """Rows of a block of attention. Taller tiles would be cut into such blocks, lower ones leave them partly empty."""
-    return rows_of_block(config.heads // config.kv_heads) or BLOCK_ROWS
+    return rows_of_block(config.heads // config.kv_heads)
 
 
 def forward(

@@ -16,15 +16,15 @@ from tfjax.kernels.embed_rows import embed_rows
 from tfjax.kernels.gpu.plans import split_of
 from tfjax.kernels.layer_matmul import layer_glu, layer_matmul
 from tfjax.kernels.packed import Weight, at
-from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.kernels.rope_write import Heads, Places, Pools, rope_write, turns
 from tfjax.kernels.routes import Route, Unsupported
 from tfjax.kernels.sum_norm import sum_norm
-from tfjax.kernels.window_attention import BLOCK_ROWS, rows_of_block, spare_rows, window, window_attention
+from tfjax.kernels.window_attention import rows_of_block, spare_rows, window, window_attention
 from tfjax.models import llama
 from tfjax.models.family import Source, Stacked
 from tfjax.models.llama import Llama, LlamaConfig
 from tfjax.models.rows import Forward, Rows, tapped
+from tfjax.models.stacked_pools import by_layer, empty_pools, flat_pools
 
 
 class StackedWeights(NamedTuple):
@@ -45,7 +45,7 @@ def stacked(model: Llama) -> StackedWeights:
     """The parameters of a model, copied into stacks.
 
     Raises:
-        Unsupported: for biases, which the operators of this form do not add yet.
+        Unsupported: for biases, for which this form has no stacks.
     """
     if model.config.attention_bias or model.config.mlp_bias:
         raise Unsupported("a Llama with biases; the stacked form has none, so use --kernels reference")
@@ -70,12 +70,12 @@ class StackedLlama(nnx.Module):
     """`tfjax.models.llama.Llama` in this form, by the operators of one route.
 
     Raises:
-        Unsupported: for biases, which these operators do not add.
+        Unsupported: for biases, for which this form has no stacks.
     """
 
     def __init__(self, config: LlamaConfig, dtype: jnp.dtype, route: Route):
         if config.attention_bias or config.mlp_bias:
-            raise Unsupported("a Llama with biases, which the kernels do not add")
+            raise Unsupported("a Llama with biases, for which the stacked form has no stacks")
         self.config, self.route = config, route
         width, count, size = config.heads * config.head_dim, config.layers, config.hidden
 
@@ -105,12 +105,17 @@ class StackedLlama(nnx.Module):
 
     def __call__(self, cache: Pools, rows: Rows, *, tile_rows: int, taps: tuple[int, ...] = ()) -> Forward:
         """One forward of the rows. `taps` are layers whose features are wanted. Shapes of the cache: `empty_cache`."""
-        pools = Pools(*(pool.reshape(-1, *pool.shape[2:]) for pool in cache))
         done = forward(
-            self.config, self.weights, pools, rows, rows.used, tile_rows=tile_rows, route=self.route, taps=taps
+            self.config,
+            self.weights,
+            flat_pools(cache),
+            rows,
+            rows.used,
+            tile_rows=tile_rows,
+            route=self.route,
+            taps=taps,
         )
-        written = (pool.reshape(before.shape) for pool, before in zip(done.cache, cache, strict=True))
-        return done._replace(cache=Pools(*written))
+        return done._replace(cache=by_layer(done.cache, cache))
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         """Shapes: [R, D] -> float32 [R, V]."""
@@ -164,19 +169,12 @@ def unstacked(model: StackedLlama) -> Llama:
 
 def empty_cache(config: LlamaConfig, pages: int, page_rows: int, lanes: int, dtype: jnp.dtype) -> Pools:
     """A zeroed cache of `pages` pages a layer, page 0 being scratch. Shapes: [L, P, K, PAGE_ROWS, H]."""
-    shape = (config.layers, pages, config.kv_heads, page_rows, config.head_dim)
-    return Pools(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
+    return empty_pools(config.layers, pages, config.kv_heads, page_rows, config.head_dim, dtype)
 
 
 def tile_rows(config: LlamaConfig) -> int:
     """Rows of a block of attention. Taller tiles would be cut into such blocks, lower ones leave them partly empty."""
-    return rows_of_block(config.heads // config.kv_heads) or BLOCK_ROWS
-
-
-def empty_pools(config: LlamaConfig, pages: int, dtype: jnp.dtype) -> Pools:
-    """Zeroed pages of all layers, one layer's after another's; each layer's page 0 is scratch."""
-    shape = (config.layers * pages, config.kv_heads, PAGE_ROWS, config.head_dim)
-    return Pools(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
+    return rows_of_block(config.heads // config.kv_heads)
 
 
 def forward(

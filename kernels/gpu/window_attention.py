@@ -29,7 +29,6 @@ from tfjax.kernels.window_attention import (
     SHORT_KEYS,
     Window,
     chunks_of,
-    rows_of_block,
     spare_rows,
 )
 
@@ -57,7 +56,7 @@ def window_attention(
 ) -> jax.Array:
     """The device route of `tfjax.kernels.window_attention.window_attention`."""
     kv_heads, _, group, size = q.shape
-    if size not in SIZES or not rows_of_block(group) or q.dtype != BF16 or pools.keys.dtype != BF16:
+    if size not in SIZES or group > BLOCK_ROWS or q.dtype != BF16 or pools.keys.dtype != BF16:
         raise Unsupported(
             f"{group} query heads of {size} a key head in {q.dtype}; the device route takes groups of up to "
             f"{BLOCK_ROWS} heads of {SIZES} numbers in bfloat16, as a block's shared memory holds no longer ones; use "

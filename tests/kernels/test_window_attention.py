@@ -41,7 +41,7 @@ def test_blocks_are_as_many_rows_as_their_heads_fit(group: int) -> None:
     assert rows.bit_count() == 1
     assert rows * group <= BLOCK_ROWS < 2 * rows * group
     assert {1: 64, 3: 16, 4: 16, 5: 8, 8: 8, 16: 4}.get(group, rows) == rows
-    assert rows_of_block(BLOCK_ROWS + 1) == 0
+    assert rows_of_block(BLOCK_ROWS + 1) == BLOCK_ROWS
 
 
 def tiles_of(*runs: tuple[int, int, int, int], rows: int) -> tuple[jax.Array, Tiles]:

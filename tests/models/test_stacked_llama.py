@@ -21,7 +21,6 @@ from tfjax.models.rows import Rows
 from tfjax.models.stacked_llama import (
     STACKED,
     StackedLlama,
-    empty_pools,
     forward,
     logits,
     sources,
@@ -29,6 +28,7 @@ from tfjax.models.stacked_llama import (
     tile_rows,
     unstacked,
 )
+from tfjax.models.stacked_pools import flat_pools
 
 CONFIG = replace(TINY, layers=3)
 PAGES, BUCKET, TILE_ROWS = 9, 8, 4
@@ -51,7 +51,7 @@ def both() -> dict[str, Any]:
     model = random_llama(CONFIG, jnp.float32)
     weights = stacked(model)
     cache = empty_cache(CONFIG, PAGES, PAGE_ROWS, 3, jnp.dtype(jnp.float32))
-    pools = empty_pools(CONFIG, PAGES, jnp.dtype(jnp.float32))
+    pools = flat_pools(STACKED.empty_cache(CONFIG, PAGES, PAGE_ROWS, 3, jnp.dtype(jnp.float32)))
     taps = (2, 0)
     step = jax.jit(
         lambda pools, rows: forward(
