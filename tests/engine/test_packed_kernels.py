@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -78,3 +80,29 @@ def test_a_form_that_takes_dense_weights_is_left_for_modules(tmp_path: Path, mon
     assert model.kernels.route is Route.REFERENCE
     assert "multiply dense weights" in model.kernels.reason
     assert model.expansion_bytes
+
+
+@pytest.mark.parametrize(
+    ("bits", "in_modules"),
+    [
+        ({}, False),
+        ({"model.layers.1.mlp.down_proj": 8}, True),
+        ({f"model.layers.{i}.self_attn.v_proj": 8 for i in range(2)}, False),
+    ],
+    ids=["alike", "a layer of its own", "parts of every layer"],
+)
+def test_layers_that_are_packed_apart_stay_in_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: dict[str, int], in_modules: bool
+) -> None:
+    """A stack of them would be dense; parts that differ in every layer are dense in modules too."""
+    monkeypatch.setattr(weights, "choose_kernels", lambda *_: DEVICE)
+    seen: list[Kernels] = []
+    monkeypatch.setattr(weights, "read_model", lambda *_, kernels, **more: (seen.append(kernels), 1 / 0)[0])
+    checkpoint = llama(tmp_path, FOUR)
+    infos = checkpoint.tensors.infos
+    changed = {f"{name}.weight": replace(infos[f"{name}.weight"], dtype=f"AFFINE{n}") for name, n in bits.items()}
+    tensors = SimpleNamespace(infos={**infos, **changed})
+    with pytest.raises(ZeroDivisionError):
+        load_model(replace(checkpoint, tensors=tensors), "bfloat16", silent, weights="packed")
+    assert (seen[0].route is Route.REFERENCE) == in_modules
+    assert ("packed alike" in seen[0].reason) == in_modules

@@ -111,6 +111,8 @@ def load_model(
         run_by = Kernels(
             Route.REFERENCE, f"the kernels of {family.architecture} multiply dense weights, and --weights is packed"
         )
+    elif run_by.stacked and weights == WEIGHTS_PACKED and stacks_expand_more(checkpoint, family, config):
+        run_by = Kernels(Route.REFERENCE, "the kernels want all layers packed alike, and --weights is packed")
     packed = packed and (weights == WEIGHTS_PACKED or not run_by.stacked)
     model = read_model(checkpoint, family, config, dtype, progress, packed=packed, kernels=run_by)
     if packed and run_by.stacked:
@@ -127,6 +129,20 @@ def load_model(
 def takes_packed(family: Family[Any]) -> bool:
     """Whether the form for device kernels does."""
     return family.stacked is not None and family.stacked.takes_packed
+
+
+def stacks_expand_more(checkpoint: Checkpoint, family: Family[Any], config: Any) -> bool:
+    """Whether weights cannot stay packed in the form for device kernels that can in modules, each layer by itself."""
+    infos = checkpoint.tensors.infos
+
+    def expanded(sources: Mapping[str, tuple[Source, ...]]) -> int:
+        """Quantized tensors of parameters whose parts are not all stored alike."""
+        stored = ([infos[part.name].dtype for part in parts if part.name in infos] for parts in sources.values())
+        return sum(kind.startswith(AFFINE) for kinds in stored if len(set(kinds)) > 1 for kind in kinds)
+
+    form = family.stacked
+    assert form is not None
+    return expanded(form.sources(config)) > expanded(family.sources(config))
 
 
 def unless_refused(model: LoadedModel) -> LoadedModel:
