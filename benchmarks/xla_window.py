@@ -17,8 +17,11 @@ from tfjax.kernels.rope import rotate
 from tfjax.models.llama import LlamaConfig
 
 
-def dense_window(model: LoadedModel, rows: int, past: int) -> Callable[[], jax.Array]:
-    """A call that computes `rows` positions after `past` others and gives their logits. The model is one of modules."""
+def dense_window(model: LoadedModel, rows: int, past: int, *, drawn: int = 0) -> Callable[[], jax.Array]:
+    """A call that computes `rows` positions after `past` others and gives logits of the last `drawn`, or of all for 0.
+
+    The model is one of modules.
+    """
     config: LlamaConfig = model.config
     definition, parameters = nnx.split(model.module)
     shape = (2, past + rows, config.kv_heads, config.head_dim)
@@ -34,7 +37,7 @@ def dense_window(model: LoadedModel, rows: int, past: int) -> Callable[[], jax.A
             gate, up = jnp.split(_product(_norm(config, layer.mlp_norm, x), layer.mlp.gate_up.weight[...]), 2, -1)
             x = x + _product(jax.nn.silu(gate) * up, layer.mlp.down.weight[...])
             written.append(kept)
-        return _product(_norm(config, module.norm, x), module.head_weight).astype(jnp.float32), written
+        return _product(_norm(config, module.norm, x[-drawn:]), module.head_weight).astype(jnp.float32), written
 
     program = jax.jit(step, donate_argnums=1)
 

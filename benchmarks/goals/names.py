@@ -11,7 +11,7 @@ EXPECTED_S: Mapping[str, float] = {
     "LFM2.5-24B-A2B": 110.0,
     "small lanes": 100.0,
     "small http": 60.0,
-    "prefill": 90.0,
+    "prefill": 115.0,
     "tax": 75.0,
     "peer Llama-3-8B": 120.0,
     "peer SmolLM2-135M": 90.0,

@@ -133,7 +133,8 @@ def measure_peer(blocks: Blocks, sizes: Sizes, kernels: str, python: str, modes:
             pairs = [(min(queued_ms(call)), torch.ms()) for _ in range(TURNS)]
         ours, theirs = min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)
         print(f"{sizes.name}, 1 row: ours {ours:.2f} ms, torch {mode} {theirs:.2f} ms", flush=True)
-        return {"pairs_ms": pairs, "ours_ms": ours, "torch_ms": theirs, "torch": torch.hello}
+        by = str(windows.model.kernels.route)
+        return {"pairs_ms": pairs, "ours_ms": ours, "operators": by, "torch_ms": theirs, "torch": torch.hello}
 
     for mode in modes:
         blocks.run(mode, MODES.get(mode, 0.0), partial(beside, mode))
@@ -149,4 +150,5 @@ def _keep_fastest(blocks: Blocks, modes: Sequence[str]) -> None:
         return
     fastest = min(known, key=lambda mode: known[mode]["torch_ms"])
     ours, theirs = min(one["ours_ms"] for one in known.values()), known[fastest]["torch_ms"]
-    blocks.keep("ours", {"value": theirs / ours, "note": f"ours {ours:.2f} ms, torch {fastest} {theirs:.2f} ms"})
+    note = f"ours {ours:.2f} ms ({known[fastest]['operators']}), torch {fastest} {theirs:.2f} ms"
+    blocks.keep("ours", {"value": theirs / ours, "note": note})

@@ -14,10 +14,14 @@ from benchmarks.device_window import windows_of
 from benchmarks.random_weights import random_model
 from benchmarks.timing import first_s, queued_ms
 from benchmarks.windows import Windows
+from benchmarks.xla_window import dense_window
 from tfjax.engine.buckets import Plan, kernel_plan, row_invariant_plan
+from tfjax.engine.weights import LoadedModel
 from tfjax.models.llama import FAMILY, LlamaConfig
 
 ROWS, TALL_TILE = 2048, 128
+DRAWN = 8
+"""Only a prompt's last row is drawn from; the head's product needs its least rows."""
 FORM_S = 25.0
 
 
@@ -30,10 +34,11 @@ def measure_prefill(blocks: Blocks, config: LlamaConfig, kernels: str, rows: int
     xla = Windows(model, rows, TALL_TILE)
     forms = {"XLA, whole": [(rows, rows)], "XLA, in pieces": _by_plan(row_invariant_plan(2), rows)}
     theirs = {name: blocks.run(name, FORM_S, partial(_timed, xla, pieces)) for name, pieces in forms.items()}
+    theirs["XLA, dense"] = blocks.run("XLA, dense", FORM_S, partial(_dense, model, rows))
     known = {name: one["ms"] for name, one in theirs.items() if one}
     if ours and known:
         fastest = min(known, key=lambda name: known[name])
-        note = f"ours {ours['ms']:.1f} ms, {fastest} {known[fastest]:.1f} ms"
+        note = f"ours {ours['ms']:.1f} ms ({ours['operators']}), {fastest} {known[fastest]:.1f} ms"
         blocks.keep("speed", {"value": known[fastest] / ours["ms"], "note": note})
 
 
@@ -52,15 +57,23 @@ def _timed(windows: Windows, pieces: list[tuple[int, int]]) -> dict[str, Any]:
     calls: list[Callable[[], jax.Array]] = []
     start = 0
     for rows, bucket in pieces:
-        # Only a prompt's last row is drawn from; the head's product needs its least rows.
-        calls.append(windows.call(rows, bucket, start, drawn=8))
+        calls.append(windows.call(rows, bucket, start, drawn=DRAWN))
         start += rows
 
     def call() -> jax.Array:
         return [one() for one in calls][-1]
 
+    found = _of_call(call, f"{start} rows in {len(pieces)} forwards by {windows.model.kernels.route}")
+    return found | {"pieces": pieces, "operators": str(windows.model.kernels.route)}
+
+
+def _dense(model: LoadedModel, rows: int) -> dict[str, Any]:
+    """One forward with attention over a contiguous cache."""
+    return _of_call(dense_window(model, rows, 0, drawn=DRAWN), f"{rows} rows in one forward by XLA's own attention")
+
+
+def _of_call(call: Callable[[], jax.Array], what: str) -> dict[str, Any]:
     compiled_s = first_s(call)
     times = queued_ms(call, runs=3)
-    route = windows.model.kernels.route
-    print(f"{start} rows in {len(pieces)} forwards by {route}: {min(times):.2f} ms", flush=True)
-    return {"ms": min(times), "times": times, "pieces": pieces, "operators": str(route), "first_call_s": compiled_s}
+    print(f"{what}: {min(times):.2f} ms", flush=True)
+    return {"ms": min(times), "times": times, "first_call_s": compiled_s}

@@ -125,7 +125,7 @@ def _line(found: Mapping[str, Any], goal: Goal) -> str:
 
 
 def _note(found: Mapping[str, Any], goal: Goal) -> str:
-    note = found[goal.block][goal.row].get("note")
+    note = _in_a_cell(found[goal.block][goal.row].get("note") or "")
     return f" ({note})" if note else ""
 
 
@@ -136,8 +136,13 @@ def _why_not(found: Mapping[str, Any], goal: Goal) -> str:
     row = block.get(goal.row)
     row = row if isinstance(row, Mapping) else {}
     reason = row.get("error") or block.get("error") or (block.get("left_out") or {}).get(goal.row) or ""
-    short = " ".join(str(reason).replace("|", "/").split())[:90]
+    short = _in_a_cell(reason)[:90]
     return f"not measured: {short}" if short else "not measured"
+
+
+def _in_a_cell(text: object) -> str:
+    """On one line, with nothing that ends a column."""
+    return " ".join(str(text).replace("|", "/").split())
 
 
 def _number(value: float) -> str:

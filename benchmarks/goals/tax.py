@@ -43,6 +43,6 @@ def _taxed(windows: Windows, plain: Any, rows: int, bucket: int) -> dict[str, An
             theirs.setdefault(name, []).append(min(queued_ms(call)))
     least = {name: min(times) for name, times in theirs.items()}
     fastest = min(least, key=lambda name: least[name])
-    note = f"ours {min(ours):.2f} ms, XLA {least[fastest]:.2f} ms"
+    note = f"ours {min(ours):.2f} ms ({windows.model.kernels.route}), XLA {least[fastest]:.2f} ms"
     print(f"{rows} rows: {note} ({fastest} attention)", flush=True)
     return {"value": min(ours) / least[fastest], "ours_ms": ours, "xla_ms": theirs, "first_s": compiled_s, "note": note}

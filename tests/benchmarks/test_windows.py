@@ -76,8 +76,10 @@ def test_the_window_that_xla_likes_best_computes_the_same(model: LoadedModel) ->
     nnx.update(model.module, {"embedding": moved})
     try:
         found = np.asarray(dense_window(model, rows, 0)())
+        drawn = np.asarray(dense_window(model, rows, 0, drawn=2)())
     finally:
         nnx.update(model.module, {"embedding": embedding})
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, wanted, atol=1e-4)
+    np.testing.assert_allclose(drawn, wanted[-2:], atol=1e-4)
     assert isinstance(embedding, jax.Array)

@@ -59,6 +59,7 @@ def test_ours_is_held_against_the_fastest_that_ran(capsys: pytest.CaptureFixture
     ours: Any = blocks.found["ours"]
     least = min(pair[0] for pair in blocks.found["eager"]["pairs_ms"])
     assert ours["value"] == pytest.approx((1e6 - 2) / least)
+    assert "ms (reference), torch eager" in ours["note"]
     assert blocks.failed == ["broken"]
     assert "torch eager" in capsys.readouterr().out
 
