@@ -14,14 +14,15 @@ from benchmarks.blocks import Blocks
 from benchmarks.device_kernels import BYTES_PER_SECOND, measured, random_matrices, tried
 from tfjax.kernels.experts import Experts, experts_mlp, in_order_of_rank
 from tfjax.kernels.gpu.grouped_matmul import grouped_glu, grouped_matmul
-from tfjax.kernels.gpu.plans import Form, Plan, grouped_plan_of
-from tfjax.kernels.grouped_matmul import expert_tiles, tile_rows_of
+from tfjax.kernels.gpu.plans import Form, Plan, grouped_plan_of, padded_rows
+from tfjax.kernels.grouped_matmul import gathered, tiles_of
 from tfjax.kernels.specs import SPECS, Spec
 
 LAYERS = 3
 """Taken in turn, so that weights come from memory and not from the cache."""
 
 ROWS = (1, 16, 64)
+"""Of a window, each in the server's bucket."""
 ROWS_S = 30.0
 
 
@@ -38,14 +39,14 @@ def measure_experts(blocks: Blocks, spec: Spec = SPECS["LFM2.5-24B-A2B"]) -> Non
 
 def _measured(spec: Spec, rows: int, gate_up: jax.Array, down: jax.Array) -> dict[str, Any]:
     choice = _choice(spec, rows)
-    touched = statistics.mean(len(np.unique(layer)) for layer in choice)
+    touched = statistics.mean(len(np.unique(layer[:rows])) for layer in choice)
     size = 2 * spec.hidden * spec.expert_inner
     row: dict[str, Any] = {"rows": rows, "experts_touched": touched}
     row["floor_us"] = floor = {
         name: touched * factor * size / BYTES_PER_SECOND * 1e6 for name, factor in (("glu", 2), ("down", 1))
     }
-    x = random_matrices(3, (1, rows, spec.hidden))[0]
-    arguments = (x, jnp.asarray(choice), gate_up, down)
+    x = random_matrices(3, (1, padded_rows(rows), spec.hidden))[0]
+    arguments = (x, jnp.asarray(choice), gate_up, down, jnp.int32(rows))
     row["plans_us"] = {}
     for plans in _plans(spec, rows):
         row["plans_us"][_label(plans)] = tried(lambda: _ours(spec, plans, arguments))  # noqa: B023 - called at once
@@ -63,14 +64,15 @@ def _measured(spec: Spec, rows: int, gate_up: jax.Array, down: jax.Array) -> dic
 
 
 def _choice(spec: Spec, rows: int) -> Any:
+    """Of every layer and row of the bucket. Shape: int32 [layers, bucket, picked]."""
     random = np.random.default_rng(rows)
-    one = [[random.permutation(spec.experts)[: spec.picked] for _ in range(rows)] for _ in range(LAYERS)]
+    one = [[random.permutation(spec.experts)[: spec.picked] for _ in range(padded_rows(rows))] for _ in range(LAYERS)]
     return np.array(one, np.int32)
 
 
 def _plans(spec: Spec, rows: int) -> list[tuple[Plan, Plan]]:
     """Tiles of the gated product and of the one after it; the tuned ones first."""
-    tile = tile_rows_of(rows * spec.picked, spec.experts)
+    tile = padded_rows(rows)
     return [
         (
             grouped_plan_of(spec.hidden, spec.expert_inner, tile),
@@ -87,14 +89,13 @@ def _label(plans: tuple[Plan, Plan]) -> str:
 
 
 def _layers(spec: Spec, plans: tuple[Plan | None, Plan | None]) -> Callable[..., jax.Array]:
-    def all_layers(x: jax.Array, choice: jax.Array, gate_up: jax.Array, down: jax.Array) -> jax.Array:
-        tile = tile_rows_of(choice[0].size, spec.experts)
+    def all_layers(x: jax.Array, choice: jax.Array, gate_up: jax.Array, down: jax.Array, count: jax.Array) -> jax.Array:
         weight = jnp.full(choice.shape[1:], 0.25, jnp.float32)
 
         def one(x: jax.Array, layer: jax.Array) -> tuple[jax.Array, None]:
-            tiles = expert_tiles(choice[layer], jnp.int32(len(x)), experts=spec.experts, tile_rows=tile)
+            tiles = tiles_of(choice[layer], count, experts=spec.experts, picked=spec.picked)
             first = layer * spec.experts
-            inner = grouped_glu(x[tiles.source], gate_up, first, tiles, plan=plans[0])
+            inner = grouped_glu(gathered(x, tiles), gate_up, first, tiles, plan=plans[0])
             out = grouped_matmul(inner, down, first, tiles, plan=plans[1])
             return in_order_of_rank(out[tiles.place], weight).astype(x.dtype), None
 
@@ -126,7 +127,8 @@ def _every_kernel(spec: Spec, arguments: Any) -> dict[str, float]:
 
 def _xla(spec: Spec, arguments: Any) -> float:
     """All kernels of XLA's experts, a layer."""
-    x, choice, gate_up, down = arguments
+    x, choice, gate_up, down, count = arguments
+    x, choice = x[: int(count)], choice[:, : int(count)]
     own = [
         Experts(*(w[layer * spec.experts : (layer + 1) * spec.experts] for w in (gate_up, down)))
         for layer in range(LAYERS)
