@@ -129,6 +129,7 @@ def test_a_drafter_of_blocks_is_started_with_its_own_depth(
     drafter = said["drafter"]
     assert (drafter["block"], drafter["taps"], drafter["qk_norm"]) == (BLOCK, [0, 1], "before_rope")
     assert drafter["held_on_device"] is False
+    assert drafter["kernels"] == {"route": "reference", "reason": random_stage.drafter.model.loaded.kernels.reason}
     assert said["drafter_policy"] == {"policy": "always", "stands_aside": None}
 
 

@@ -11,6 +11,7 @@ from tfjax.checkpoints.cache import cache_home
 from tfjax.config import ServeConfig
 from tfjax.engine.drafters.choosing import Choice, draft_depth, without
 from tfjax.engine.drafters.drafting_model import DraftingModel
+from tfjax.engine.drafters.dspark import DSparkDrafter
 from tfjax.engine.drafters.loading import UnusableDrafter
 from tfjax.engine.drafters.starting import start_drafter, start_dspark
 from tfjax.engine.target import TargetBackend
@@ -87,10 +88,12 @@ def describe_drafters(backend: Backend, choice: Choice, config: ServeConfig) -> 
 
 def _describe_blocks(model: DraftingModel, backend: Drafted) -> dict[str, Any]:
     """What only a drafter that makes blocks has."""
-    config = model.loaded.config
-    if not isinstance(config, DSparkConfig):
+    config, drafter = model.loaded.config, backend.drafter
+    if not isinstance(config, DSparkConfig) or not isinstance(drafter, DSparkDrafter):
         return {}
+    kernels = drafter.model.loaded.kernels  # Its own model: where kernels failed, another than was chosen.
     return {
+        "kernels": {"route": str(kernels.route), "reason": kernels.reason},
         "block": config.block,
         "taps": list(config.taps),
         "qk_norm": config.qk_norm.value,
