@@ -112,7 +112,9 @@ def check_same(path: Path, found: DSparkConfig, wanted: DSparkConfig) -> None:
             )
     for field, only in UNTRAINED.items():
         if getattr(found, field) != only:
-            raise ValueError(f"{FLAG}: {path} has {field} {getattr(found, field)}, and training needs {only}")
+            raise ValueError(
+                f"{FLAG}: {path} has {field} {getattr(found, field)}, and training needs {only}; give another drafter"
+            )
 
 
 def _said(field: str, value: Any) -> str:
