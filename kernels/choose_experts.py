@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from tfjax.kernels.reduce import in_turn
+from tfjax.kernels.reduce import in_order, in_turn
 from tfjax.kernels.routes import Route
 
 
@@ -59,8 +57,7 @@ def choose_experts(
 def _reference(
     parts: jax.Array, bias: jax.Array | None, layer: jax.Array, count: jax.Array, rule: ChoiceRule
 ) -> tuple[jax.Array, jax.Array]:
-    logits = functools.reduce(operator.add, parts[:, :, : rule.experts])
-    score = jax.nn.sigmoid(logits)
+    score = jax.nn.sigmoid(in_order(parts[:, :, : rule.experts]))
     ranked = score if bias is None else score + bias[layer, : rule.experts]
     _, chosen = jax.lax.top_k(ranked, rule.picked)
     weight = jnp.take_along_axis(score, chosen, 1)

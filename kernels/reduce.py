@@ -27,6 +27,12 @@ def tree_sum(x: jax.Array) -> jax.Array:
     return x
 
 
+def in_order(parts: jax.Array) -> jax.Array:
+    """Sum of a product's parts, first to last. Shapes: [split, ...] -> [...]."""
+    total: jax.Array = functools.reduce(operator.add, parts)
+    return total
+
+
 def in_turn(products: Sequence[jax.Array]) -> jax.Array:
     """Sum of arrays of one shape, first to last, each rounded before it is added.
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from tfjax.kernels.paged_attention import write_rows
+from tfjax.kernels.reduce import in_order
 from tfjax.kernels.rms_norm import rms_norm
 from tfjax.kernels.rope import turned_heads
 from tfjax.kernels.routes import Route
@@ -115,10 +116,7 @@ def _reference(
     spare: int,
 ) -> tuple[jax.Array, Pools]:
     dtype, rows = pools.keys.dtype, parts.shape[1]
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    flat = total.astype(dtype).reshape(rows, heads.heads + 2 * heads.kv_heads, heads.size)
+    flat = in_order(parts).astype(dtype).reshape(rows, heads.heads + 2 * heads.kv_heads, heads.size)
     q, k, v = jnp.split(flat, [heads.heads, heads.heads + heads.kv_heads], 1)
     turn = functools.partial(turned_heads, cos=turned.cos, sin=turned.sin, interleaved=heads.interleaved)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import jax
 
 from tfjax.kernels.layer_matmul import layer_glu, layer_matmul
+from tfjax.kernels.reduce import in_order
 from tfjax.kernels.routes import Route
 
 
@@ -46,14 +47,6 @@ def tall_glu(
 ) -> jax.Array:
     """`layer_glu` of a dense weight. Shapes and errors: as there."""
     return GLU_ROUTES[route](x, weight, layer, count, bias)
-
-
-def in_order(parts: jax.Array) -> jax.Array:
-    """The sum of parts, first to last. Shapes: [split, R, out] -> [R, out]."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
 
 
 def _matmul_reference(

@@ -21,8 +21,8 @@ from tfjax.kernels.gpu import layer_matmul as few
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
 from tfjax.kernels.gpu.plans import TALLEST_ROWS, Plan, tall_plan_of
 from tfjax.kernels.gpu.tiles import put, swizzled
+from tfjax.kernels.reduce import in_order
 from tfjax.kernels.routes import Unsupported
-from tfjax.kernels.tall_matmul import in_order
 
 BF16 = jnp.bfloat16
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.row_invariance import FEW, assert_row_invariant, bits, rows_of_normals, spread
-from tfjax.kernels.reduce import first_largest, in_turn, tree_sum
+from tfjax.kernels.reduce import first_largest, in_order, in_turn, tree_sum
 
 summed = jax.jit(tree_sum)
 
@@ -66,6 +66,11 @@ def test_the_first_largest_of_odd_rows() -> None:
     found = jax.jit(first_largest)(x)
     assert found.tolist() == [0, 3, 2, 1, 1]
     assert found.dtype == jnp.int32
+
+
+def test_parts_are_added_first_to_last() -> None:
+    parts = jnp.asarray([[[1e8]], [[-1e8]], [[1.0]]], jnp.float32)
+    assert float(in_order(parts)[0, 0]) == 1.0
 
 
 @pytest.mark.parametrize("terms", [1, 3, 8])

@@ -9,14 +9,9 @@ import numpy as np
 from tests.kernels.test_layer_matmul import LAYERS, OUT, SIZE, normals, same
 from tfjax.kernels.layer_matmul import layer_glu, layer_matmul
 from tfjax.kernels.sum_norm import sum_norm
-from tfjax.kernels.tall_matmul import in_order, tall_glu, tall_matmul
+from tfjax.kernels.tall_matmul import tall_glu, tall_matmul
 
 LAYER, COUNT = jnp.int32(1), jnp.int32(9)
-
-
-def test_the_sum_of_parts_goes_first_to_last() -> None:
-    parts = jnp.asarray([[[1e8]], [[1.0]], [[-1e8]]], jnp.float32)
-    assert float(in_order(parts)[0, 0]) == 0.0
 
 
 def test_a_reader_of_the_sum_has_the_bits_of_a_reader_of_parts() -> None:
