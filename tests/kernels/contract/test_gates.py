@@ -95,7 +95,7 @@ def test_the_reference_route_of_one_kernel() -> None:
     "name",
     [
         *("layer_matmul", "layer_glu", "sum_norm", "embed_rows", "rope_write", "window_attention"),
-        *("grouped_matmul", "grouped_glu", "conv_step", "choose_experts", "expert_sum"),
+        *("grouped_matmul", "grouped_glu", "conv_step", "choose_experts", "expert_sum", "keyed_draw"),
     ],
 )
 @pytest.mark.timeout(400)
