@@ -31,7 +31,7 @@ from tfjax.engine.fitting import fit_both
 from tfjax.engine.kernel_choice import Kernels
 from tfjax.engine.least_rows import find_least_rows
 from tfjax.engine.memory import MemoryPlan
-from tfjax.engine.nearness import trouble
+from tfjax.engine.nearness import how_far
 from tfjax.engine.opening import loop_settings, open_model
 from tfjax.engine.packing import weights_of
 from tfjax.engine.probe import ProbeReport, probe
@@ -153,7 +153,7 @@ def start_kernels(
     plan = kernel_plan(form.tile_rows(model.config))
     try:
         backend, report = attempt(model, plan, memory, progress, taps)
-        far = trouble(backend, model) if report.passed else ""
+        far = how_far(backend, model) if report.passed else ""
     except Exception as error:  # noqa: BLE001 - compilers fail in many ways, and the reference still serves
         refused.append(f"{name} kernels failed: {type(error).__name__}: {str(error)[:500]}")
     else:

@@ -21,9 +21,12 @@ from tfjax.kernels.noise import gumbel
 from tfjax.kernels.paged_attention import BLOCK_KEYS, PAGE_ROWS
 from tfjax.kernels.routes import Route
 
-MOST_DISTANCE = 0.25
-"""Median, over rows, of the length of the logits' difference over the length of the reference's. Roundings to bfloat16
-make some hundredths in tens of layers, an operator that computes something else about 1."""
+MOST_DISTANCE = 0.4
+"""Median, over the rows of a forward, of the length of the logits' difference over the length of the reference's.
+
+Random weights in bfloat16 are 0.03 away from float32, with experts 0.09; an operator that computes something else is
+about 1 away.
+"""
 
 MOST_LACK = 1e-3
 """What a drawn token's score may lack of the best one's: near ties may fall either way."""
@@ -39,7 +42,7 @@ class _Rows(NamedTuple):
     drawn: NDArray[np.int32]
 
 
-def trouble(backend: TargetBackend, model: LoadedModel) -> str:
+def how_far(backend: TargetBackend, model: LoadedModel) -> str:
     """How the kernels' first rows differ from the reference's, or their draws from what the logits say; empty for none.
 
     Costs the compilation of one small program of reference operators.
@@ -48,8 +51,8 @@ def trouble(backend: TargetBackend, model: LoadedModel) -> str:
     table = np.zeros((backend.memory.lanes + 1, backend.memory.pages_per_lane), np.int32)
     ours, backend.state = _first_rows(backend.step, bucket, backend.state, table, backend.vocab)
     wanted = _reference(model, bucket, backend.vocab)
-    apart = np.linalg.norm(ours.logits - wanted.logits, axis=1)
-    distance = float(np.median(apart / np.linalg.norm(wanted.logits, axis=1)))
+    apart = np.linalg.norm(ours.logits - wanted.logits, axis=1) / np.linalg.norm(wanted.logits, axis=1)
+    distance = float(np.median(apart.reshape(FORWARDS, -1), 1).max())
     if not distance <= MOST_DISTANCE:
         return f"logits differ from the reference operators' by {distance:.2g} of their length, {MOST_DISTANCE} at most"
     lack = float(_lack(ours).max())
