@@ -22,27 +22,33 @@ def test_replies_come_in_order_whatever_the_streams(streams: int | None) -> None
 
 
 class SlowEngine:
-    """Ends a reply on another thread a little later, and sees how many are under way."""
+    """Ends replies on other threads, none before `wanted` are under way or all were asked for; counts them."""
 
-    def __init__(self) -> None:
-        self.open = self.most_open = 0
+    def __init__(self, wanted: int, total: int) -> None:
+        self.wanted, self.total = wanted, total
+        self.asked = self.open = self.most_open = 0
+        self.changed = threading.Condition()
 
     def submit(self, generation: Generation, sink: Sink) -> Ticket:
-        self.open += 1
-        self.most_open = max(self.most_open, self.open)
-
-        def end() -> None:
-            self.open -= 1
-            sink(Tokens((1,), ""))
-            sink(Finished("length", stats((1,), drafted=False)))
-
-        threading.Timer(0.01, end).start()
+        with self.changed:
+            self.asked, self.open = self.asked + 1, self.open + 1
+            self.most_open = max(self.most_open, self.open)
+            self.changed.notify_all()
+        # Late enough for one too many to be asked for.
+        threading.Timer(0.01, self.end, (sink,)).start()
         return Ticket(lambda: None, lambda: False)
+
+    def end(self, sink: Sink) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.open >= self.wanted or self.asked == self.total, timeout=60)
+            self.open -= 1
+        sink(Tokens((1,), ""))
+        sink(Finished("length", stats((1,), drafted=False)))
 
 
 @pytest.mark.parametrize(("streams", "most"), [(1, 1), (4, 4), (None, 9)])
 def test_so_many_are_under_way_at_once(streams: int | None, most: int) -> None:
-    engine = SlowEngine()
+    engine = SlowEngine(most, 9)
     make(engine, generations(9), streams)  # type: ignore[arg-type]
     assert engine.most_open == most
 
