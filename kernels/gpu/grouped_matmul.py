@@ -15,7 +15,7 @@ from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
 from tfjax.kernels.gpu.layer_matmul import silu_gate
 from tfjax.kernels.gpu.plans import Plan, grouped_plan_of
 from tfjax.kernels.gpu.tile_products import held_steps, walked
-from tfjax.kernels.gpu.tiles import block_spec, row_layout
+from tfjax.kernels.gpu.tiles import block_spec, check_bfloat16, row_layout
 from tfjax.kernels.grouped_matmul import LEAST_TILE, Tiles, WindowTiles
 from tfjax.kernels.routes import Unsupported
 
@@ -97,8 +97,7 @@ def _which(tiles: Tiles) -> list[jax.Array]:
 
 def _check(x: jax.Array, weight: jax.Array, tiles: Tiles, plan: Plan, columns: int) -> None:
     inner = x.shape[1]
-    if x.dtype != BF16 or weight.dtype != BF16:
-        raise Unsupported(f"a product of {x.dtype} by {weight.dtype}; the device route multiplies bfloat16")
+    check_bfloat16(x, weight)
     if tiles.tile_rows % LEAST_TILE:
         raise Unsupported(f"{tiles.tile_rows} rows of an expert; the device route takes multiples of {LEAST_TILE}")
     if inner % plan.inner or columns % plan.columns or tiles.tile_rows != plan.rows:

@@ -18,7 +18,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
 from tfjax.kernels.gpu.plans import Plan, padded_rows, plan_of
 from tfjax.kernels.gpu.tile_products import along_columns, held_steps, walked
-from tfjax.kernels.gpu.tiles import block_spec
+from tfjax.kernels.gpu.tiles import block_spec, check_bfloat16
 from tfjax.kernels.routes import Unsupported
 
 BF16 = jnp.bfloat16
@@ -88,8 +88,7 @@ def _run(
 
 def _check(x: jax.Array, weight: jax.Array, split: int, plan: Plan, columns: int) -> None:
     inner = x.shape[1]
-    if x.dtype != BF16 or weight.dtype != BF16:
-        raise Unsupported(f"a product of {x.dtype} by {weight.dtype}; the device route multiplies bfloat16")
+    check_bfloat16(x, weight)
     if inner % (split * plan.inner) or columns % plan.columns or x.shape[0] % plan.rows:
         raise Unsupported(
             f"{x.shape[0]} rows x {inner} x {columns} in {split} parts is no whole number of tiles "

@@ -20,7 +20,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from tfjax.kernels.gpu import layer_matmul as few
 from tfjax.kernels.gpu.launch import PLAIN, Grid, Launch, launch, scalar
 from tfjax.kernels.gpu.plans import TALLEST_ROWS, Plan, tall_plan_of
-from tfjax.kernels.gpu.tiles import put, swizzled
+from tfjax.kernels.gpu.tiles import check_bfloat16, put, swizzled
 from tfjax.kernels.reduce import in_order
 from tfjax.kernels.routes import Unsupported
 
@@ -124,8 +124,7 @@ def _run(
 
 def _check(x: jax.Array, weight: jax.Array, split: int, plan: Plan, columns: int) -> None:
     inner = x.shape[1]
-    if x.dtype != BF16 or weight.dtype != BF16:
-        raise Unsupported(f"a product of {x.dtype} by {weight.dtype}; the device route multiplies bfloat16")
+    check_bfloat16(x, weight)
     if inner % (split * plan.inner) or columns % plan.columns:
         raise Unsupported(
             f"{inner} x {columns} in {split} parts is no whole number of tiles {plan.inner} x {plan.columns}; "

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from tfjax.kernels.routes import Unsupported
@@ -66,3 +68,13 @@ def heads_layout(heads: int, size: int) -> Any:
         return plgpu.Layout.TILED(tiling, warp_dims=(plgpu.Replicated(4),), lane_dims=(-2,), vector_dim=-1)
     warps = (-3,) if heads == 4 else (-3, plgpu.Replicated(2))
     return plgpu.Layout.TILED(plgpu.Tiling(((heads, size), (vector,))), warp_dims=warps, lane_dims=(-2,), vector_dim=-1)
+
+
+def check_bfloat16(x: jax.Array, weight: jax.Array) -> None:
+    """Dense products take nothing else.
+
+    Raises:
+        Unsupported: for rows or weights of another dtype.
+    """
+    if x.dtype != jnp.bfloat16 or weight.dtype != jnp.bfloat16:
+        raise Unsupported(f"a product of {x.dtype} by {weight.dtype}; the device route multiplies bfloat16")
