@@ -153,11 +153,11 @@ def _make(shape: Shape, kernels: str) -> Made:
     plan = BlockPlan(shape.drafter.block, shape.drafter.first_slot, holds, ())
     block_step = BlockStep(drafter.loaded.module, plan)
     cache = drafter.empty_cache(memory.pages + 1, memory.lanes + 1)
-    jobs = [
-        *(partial(step.compile, bucket, first.state, table) for bucket in buckets.values()),
-        *(partial(block_step.compile_holding, bucket, cache, first.state.tables, table) for bucket in holds),
+    programs = [
+        *(partial(step.prepare, bucket, first.state, table) for bucket in buckets.values()),
+        *(partial(block_step.prepare_holding, bucket, cache, first.state.tables, table) for bucket in holds),
     ]
-    compile_all(jobs, "compiling", lambda phase, share: None)
+    compile_all(programs, "compiling", lambda phase, share: None)
     seconds = {"weights": weights_s, "compiling": time.perf_counter() - start}
     return Made(backends, block_step, cache, table, seconds, drafter.loaded.kernels)
 

@@ -27,14 +27,14 @@ def main() -> int:
     config = llama_of(TINY, 2) if arguments.tiny else LLAMA
     start = abstract_start(config, arguments.kernels, drafter=arguments.drafter)
     phases: dict[str, float] = {}
-    for phase, jobs in start.jobs.items():
+    for phase, programs in start.programs.items():
         began = time.perf_counter()
-        compile_all(jobs, phase, lambda name, share: None)
+        compile_all(programs, phase, lambda name, share: None)
         phases[phase] = round(time.perf_counter() - began, 2)
     found = {
         "value": sum(phases.values()),
         "phases_s": phases,
-        "programs": sum(len(jobs) for jobs in start.jobs.values()),
+        "programs": sum(len(programs) for programs in start.programs.values()),
         "operators": str(start.kernels.route),
         "note": "" if start.kernels.stacked else f"{start.kernels.route} operators: {start.kernels.reason}",
     }

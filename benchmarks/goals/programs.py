@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from flax import nnx
 
 from benchmarks.shapes import CONTEXT, DTYPE, drafter_of, dspark_module
 from tfjax.engine.buckets import Plan, kernel_plan, row_invariant_plan, single_bucket_plan
+from tfjax.engine.compiling import Prepare
 from tfjax.engine.drafters.block_plan import SHORTER, block_plan
 from tfjax.engine.drafters.block_step import BlockStep
 from tfjax.engine.drafters.dspark_kernels import choose_dspark_kernels
@@ -29,15 +30,13 @@ LANES = 4
 PAGES = CONTEXT // PAGE_ROWS
 TAPS = 5
 
-type Jobs = Sequence[Callable[[], None]]
-
 
 @dataclass(frozen=True, slots=True)
 class AbstractStart:
     """What a start compiles, by phase, and what the target runs by."""
 
     kernels: Kernels
-    jobs: Mapping[str, Jobs]
+    programs: Mapping[str, Sequence[Prepare]]
 
 
 def abstract_start(config: LlamaConfig, kernels: str, *, drafter: bool) -> AbstractStart:
@@ -58,11 +57,13 @@ def abstract_start(config: LlamaConfig, kernels: str, *, drafter: bool) -> Abstr
     pages: Any = jax.ShapeDtypeStruct((LANES + 1, PAGES), jnp.int32)
     own = drafter_of(config, _taps(config)) if drafter else None
     step = Step(module, own.taps if own else (), run_by.route)
-    jobs: dict[str, Jobs] = {"target": [partial(step.compile, bucket, state, pages) for bucket in plan.all]}
+    programs: dict[str, Sequence[Prepare]] = {
+        "target": [partial(step.prepare, bucket, state, pages) for bucket in plan.all]
+    }
     if own is not None:
         drafts_by = choose_dspark_kernels(dspark.FAMILY, own, DTYPE, run_by, config.vocab)
-        jobs["drafter"] = _drafter_jobs(own, drafts_by, plan, state, pages)
-    return AbstractStart(run_by, jobs)
+        programs["drafter"] = _drafter_programs(own, drafts_by, plan, state, pages)
+    return AbstractStart(run_by, programs)
 
 
 def _xla_plan() -> Plan:
@@ -74,7 +75,7 @@ def _taps(config: LlamaConfig) -> tuple[int, ...]:
     return tuple(dict.fromkeys(i * (config.layers - 1) // TAPS for i in range(TAPS)))
 
 
-def _drafter_jobs(config: DSparkConfig, run_by: Kernels, target: Plan, state: Any, pages: Any) -> Jobs:
+def _drafter_programs(config: DSparkConfig, run_by: Kernels, target: Plan, state: Any, pages: Any) -> Sequence[Prepare]:
     module = nnx.eval_shape(lambda: _joined(config, run_by))
     form = dspark.FAMILY.stacked if run_by.stacked else None
     plan = block_plan(LANES, config.block, config.first_slot, target, SHORTER.get(jax.default_backend(), ()))
@@ -84,9 +85,9 @@ def _drafter_jobs(config: DSparkConfig, run_by: Kernels, target: Plan, state: An
     )
     width = len(config.taps) * config.target_hidden
     return [
-        *(partial(step.compile_holding, bucket, cache, state.tables, pages) for bucket in plan.holds),
+        *(partial(step.prepare_holding, bucket, cache, state.tables, pages) for bucket in plan.holds),
         *(
-            partial(step.compile_absorbing, cache, jax.ShapeDtypeStruct((rows, width), DTYPE), pages)
+            partial(step.prepare_absorbing, cache, jax.ShapeDtypeStruct((rows, width), DTYPE), pages)
             for rows in plan.absorbs
         ),
     ]

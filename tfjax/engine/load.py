@@ -183,13 +183,13 @@ def outcome(plan: Plan, report: ProbeReport, refused: Sequence[str]) -> str:
 
 
 def compile_buckets(backend: TargetBackend, progress: Progress) -> None:
-    """Compile every bucket; XLA runs outside Python's lock, so several at once."""
+    """Compile every bucket."""
     buckets = backend.plan.all
     cache = jax.config.jax_compilation_cache_dir
     later = f"later ones read them from {cache}" if cache else "so does every later one, for there is no compile cache"
     log.info("compiling %d programs; the first start takes a minute or two, %s", len(buckets), later)
-    jobs = [partial(backend.step.compile, bucket, backend.state, backend.page_table) for bucket in buckets]
-    compile_all(jobs, "compiling", progress)
+    programs = [partial(backend.step.prepare, bucket, backend.state, backend.page_table) for bucket in buckets]
+    compile_all(programs, "compiling", progress)
     backend.warm_up()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,6 +16,9 @@ from tfjax.kernels.draw import Drawn, DrawRules, LaneTables, draw_as_read
 from tfjax.kernels.paged_attention import Tiles
 from tfjax.kernels.routes import Route
 from tfjax.models.rows import Rows
+
+type Compile = Callable[[], None]
+"""Compiles a lowered program and keeps it. May be called in any thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +95,20 @@ class Step:
         return Stepped(drawn, logits, features, State(cache, tables))
 
     def compile(self, bucket: Bucket, state: State, page_table: jax.Array) -> None:
-        """Compile one bucket ahead of its first use. Safe to call from several threads for different buckets."""
-        if bucket in self._compiled:
-            return
+        """Compile one bucket ahead of its first use."""
+        if bucket not in self._compiled:
+            self.prepare(bucket, state, page_table)()
+
+    def prepare(self, bucket: Bucket, state: State, page_table: jax.Array) -> Compile:
+        """Lower one bucket; what is returned compiles it."""
         token = jax.ShapeDtypeStruct((bucket.rows,), jnp.int32)
         matrix = jax.ShapeDtypeStruct((len(FIELDS), bucket.rows), jnp.int32)
-        self._compiled[bucket] = self.lower(bucket, state, token, matrix, page_table).compile()
+        lowered = self.lower(bucket, state, token, matrix, page_table)
+
+        def compile_it() -> None:
+            self._compiled[bucket] = lowered.compile()
+
+        return compile_it
 
     def lower(self, bucket: Bucket, state: Any, token: Any, matrix: Any, page_table: Any) -> Any:
         """The bucket's program before compilation; arguments may be abstract."""

@@ -16,15 +16,15 @@ CONFIG = llama_of(TINY, 2)
 
 def test_a_target_alone_has_one_program_for_each_bucket() -> None:
     start = abstract_start(CONFIG, "auto", drafter=False)
-    assert {name: len(jobs) for name, jobs in start.jobs.items()} == {"target": 10}
+    assert {name: len(found) for name, found in start.programs.items()} == {"target": 10}
     assert not start.kernels.stacked
 
 
 def test_the_draw_goes_by_the_models_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Kernels(Route.PALLAS_GPU, "a test", stacked=True)
     monkeypatch.setattr(programs, "choose_kernels", lambda *_: device)
-    job: Any = abstract_start(CONFIG, "auto", drafter=False).jobs["target"][0]
-    assert job.func.__self__.route is Route.PALLAS_GPU
+    program: Any = abstract_start(CONFIG, "auto", drafter=False).programs["target"][0]
+    assert program.func.__self__.route is Route.PALLAS_GPU
 
 
 @pytest.mark.slow
@@ -33,7 +33,7 @@ def test_a_drafter_adds_its_own_and_all_compile_without_weights() -> None:
     holds = 3 * 3  # on a CPU blocks of two, four and all drafts, for one stream, two and four
     absorbs = 7
     assert LANES == 4
-    assert {name: len(jobs) for name, jobs in start.jobs.items()} == {"target": 10, "drafter": holds + absorbs}
-    for jobs, places in ((start.jobs["target"], (0,)), (start.jobs["drafter"], (0, holds))):
+    assert {name: len(found) for name, found in start.programs.items()} == {"target": 10, "drafter": holds + absorbs}
+    for found, places in ((start.programs["target"], (0,)), (start.programs["drafter"], (0, holds))):
         for place in places:
-            jobs[place]()
+            found[place]()()

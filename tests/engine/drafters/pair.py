@@ -60,9 +60,9 @@ def started_drafter(model: DraftingModel, memory: MemoryPlan, depth: int = DEPTH
     plan = draft_plan(memory.lanes, depth, least_rows=2)
     drafter = SmallModel(model, DraftStep(model.loaded.module, model.ids), plan, memory)
     for hold in plan.holds:
-        drafter.step.compile_holding(hold, drafter.state, drafter.page_table)
+        drafter.step.prepare_holding(hold, drafter.state, drafter.page_table)()
     for absorb in plan.absorbs[:2]:
-        drafter.step.compile_absorbing(absorb, drafter.state, drafter.page_table)
+        drafter.step.prepare_absorbing(absorb, drafter.state, drafter.page_table)()
     drafter.warm_up()
     return drafter
 

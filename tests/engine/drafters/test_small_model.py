@@ -318,8 +318,8 @@ def test_a_reduced_vocabulary_lands_what_it_knows(target: TargetBackend, perfect
         drafting(model, ids=ids.tolist()), DraftStep(module, jnp.asarray(ids, jnp.int32)), perfect.plan, MEMORY
     )
     bucket = drafter.plan.hold_bucket(1)
-    drafter.step.compile_holding(bucket, drafter.state, drafter.page_table)
-    drafter.step.compile_absorbing(drafter.plan.absorbs[0], drafter.state, drafter.page_table)
+    drafter.step.prepare_holding(bucket, drafter.state, drafter.page_table)()
+    drafter.step.prepare_absorbing(drafter.plan.absorbs[0], drafter.state, drafter.page_table)()
     known = 0
     for rules in ({}, RULES["sampled"], RULES["penalised"], {"min_tokens": 50, "stop_ids": tuple(ids[:20].tolist())}):
         stream = on_lane(0, **rules)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ def test_everything_is_compiled_and_timed(
     monkeypatch.setattr(starting, "time_holds", lambda drafter, directory, key: (grid, True))
     phases: list[str] = []
     compiled: list[Any] = []
-    for name in ("compile_holding", "compile_absorbing"):
-        monkeypatch.setattr(starting.DraftStep, name, lambda step, bucket, state, pages: compiled.append(bucket))
+    for name in ("prepare_holding", "prepare_absorbing"):
+        monkeypatch.setattr(starting.DraftStep, name, lambda step, bucket, *_: partial(compiled.append, bucket))
     with caplog.at_level(logging.INFO):
         drafter = start_drafter(
             drafting(loaded()), memory_of(), plan, 4, lambda phase, _: phases.append(phase), timings=tmp_path, key=[]
@@ -62,8 +63,8 @@ def test_a_drafter_of_blocks(
     monkeypatch.setattr(starting, "time_holds", lambda drafter, directory, key: (keys.append(key), (grid, True))[1])
     phases: list[str] = []
     compiled: list[Any] = []
-    for name in ("compile_holding", "compile_absorbing"):
-        monkeypatch.setattr(starting.BlockStep, name, lambda step, *arguments: compiled.append(arguments))
+    for name in ("prepare_holding", "prepare_absorbing"):
+        monkeypatch.setattr(starting.BlockStep, name, lambda step, *arguments: partial(compiled.append, arguments))
     drafter = start_dspark(
         drafting_spark(random_stage.spark), random_stage.target, depth, lambda phase, _: phases.append(phase),
         timings=tmp_path, key=["here"],

@@ -12,7 +12,7 @@ from flax import nnx
 from tfjax.engine.drafters.block_plan import BlockBucket, BlockPlan
 from tfjax.engine.drafters.drawing import Drafts, draw_draft, no_drafts
 from tfjax.engine.rows_buffer import FIELDS, unpack
-from tfjax.engine.step import rules_of
+from tfjax.engine.step import Compile, rules_of
 from tfjax.kernels.draw import NOT_FINITE, LaneTables
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
 from tfjax.models.rows import Rows
@@ -105,20 +105,27 @@ class BlockStep:
 
     # Their compiled forms
 
-    def compile_absorbing(self, cache: Any, features: jax.ShapeDtypeStruct, page_table: jax.Array) -> None:
-        """Safe to call from several threads for different row counts, as `compile_holding` is for buckets."""
+    def prepare_absorbing(self, cache: Any, features: jax.ShapeDtypeStruct, page_table: jax.Array) -> Compile:
+        """Lower `absorbing` for some rows; what is returned compiles it."""
         rows = features.shape[0]
-        self._compile(rows, self.absorbing, cache, (features, _int32(2, rows), page_table))
+        return self._prepare(rows, self.absorbing, cache, (features, _int32(2, rows), page_table))
 
-    def compile_holding(self, bucket: BlockBucket, cache: Any, tables: LaneTables, page_table: jax.Array) -> None:
+    def prepare_holding(self, bucket: BlockBucket, cache: Any, tables: LaneTables, page_table: jax.Array) -> Compile:
+        """The same for `holding`."""
+
         def traced(parameters: Any, cache: Any, *arrays: Any) -> Any:
             return self.holding(bucket, parameters, cache, *arrays)
 
         matrix, asks = _int32(len(FIELDS), bucket.streams), _int32(len(ASK_FIELDS), bucket.streams)
-        self._compile(bucket, traced, cache, (tables, matrix, asks, page_table))
+        return self._prepare(bucket, traced, cache, (tables, matrix, asks, page_table))
 
-    def _compile(self, key: Hashable, traced: Callable[..., Any], cache: Any, shapes: tuple[Any, ...]) -> None:
-        self._compiled[key] = jax.jit(traced, donate_argnums=1).lower(self.parameters, cache, *shapes).compile()
+    def _prepare(self, key: Hashable, traced: Callable[..., Any], cache: Any, shapes: tuple[Any, ...]) -> Compile:
+        lowered = jax.jit(traced, donate_argnums=1).lower(self.parameters, cache, *shapes)
+
+        def compile_it() -> None:
+            self._compiled[key] = lowered.compile()
+
+        return compile_it
 
     def absorb(self, cache: Any, features: jax.Array, places: Any, page_table: jax.Array) -> Any:
         """Queue `absorbing`. `cache` is donated: use the returned one from here on."""

@@ -12,7 +12,7 @@ from flax import nnx
 
 from tfjax.engine.drafters.drawing import Drafts, draw_draft, no_drafts
 from tfjax.engine.rows_buffer import FIELDS, unpack
-from tfjax.engine.step import Bucket, State, rules_of
+from tfjax.engine.step import Bucket, Compile, State, rules_of
 from tfjax.kernels.draw import NOT_FINITE
 from tfjax.kernels.matmul import rows_matmul
 from tfjax.kernels.paged_attention import Tiles
@@ -126,26 +126,31 @@ class DraftStep:
 
     # Their compiled forms
 
-    def compile_absorbing(self, bucket: Bucket, state: State, page_table: jax.Array) -> None:
-        """Safe to call from several threads for different buckets, as `compile_holding` is."""
+    def prepare_absorbing(self, bucket: Bucket, state: State, page_table: jax.Array) -> Compile:
+        """Lower `absorbing` for one bucket; what is returned compiles it."""
         shapes = (_int32(bucket.rows), _int32(len(FIELDS), bucket.rows), page_table)
-        self._compile(bucket, self.absorbing, state, shapes)
+        return self._prepare(bucket, self.absorbing, state, shapes)
 
-    def compile_holding(self, bucket: HoldBucket, state: State, page_table: jax.Array) -> None:
+    def prepare_holding(self, bucket: HoldBucket, state: State, page_table: jax.Array) -> Compile:
+        """The same for `holding`."""
         shapes = (
             _int32(bucket.rows),
             _int32(len(FIELDS), bucket.rows),
             _int32(len(ASK_FIELDS), bucket.streams),
             page_table,
         )
-        self._compile(bucket, self.holding, state, shapes)
+        return self._prepare(bucket, self.holding, state, shapes)
 
-    def _compile(self, bucket: Hashable, traced: Callable[..., Any], state: State, shapes: tuple[Any, ...]) -> None:
+    def _prepare(self, bucket: Hashable, traced: Callable[..., Any], state: State, shapes: tuple[Any, ...]) -> Compile:
         def program(parameters: Any, state: State, *arrays: Any) -> Any:
             return traced(bucket, parameters, state, *arrays)
 
         lowered = jax.jit(program, donate_argnums=1).lower(self.parameters, state, *shapes)
-        self._compiled[bucket] = lowered.compile()
+
+        def compile_it() -> None:
+            self._compiled[bucket] = lowered.compile()
+
+        return compile_it
 
     def absorb(self, bucket: Bucket, state: State, token: Any, matrix: Any, page_table: jax.Array) -> State:
         """Queue `absorbing`. `state` is donated: use the returned one from here on."""

@@ -107,11 +107,11 @@ def compile_dspark(drafter: DSparkDrafter, progress: Progress) -> None:
     step, target, config = drafter.step, drafter.target, drafter.model.loaded.config
     width, dtype = len(config.taps) * config.target_hidden, drafter.model.loaded.dtype
     holds = [
-        partial(step.compile_holding, bucket, drafter.cache, target.state.tables, target.page_table)
+        partial(step.prepare_holding, bucket, drafter.cache, target.state.tables, target.page_table)
         for bucket in drafter.plan.holds
     ]
     absorbs = [
-        partial(step.compile_absorbing, drafter.cache, jax.ShapeDtypeStruct((rows, width), dtype), target.page_table)
+        partial(step.prepare_absorbing, drafter.cache, jax.ShapeDtypeStruct((rows, width), dtype), target.page_table)
         for rows in drafter.plan.absorbs
     ]
     compile_all([*holds, *absorbs], "compiling the drafter", progress)
@@ -135,7 +135,7 @@ def _time(drafter: SmallModel | DSparkDrafter, progress: Progress, timings: Path
 def compile_drafter(drafter: SmallModel, progress: Progress) -> None:
     """Compile every program that drafting needs, so that no round waits for one."""
     step, state, pages = drafter.step, drafter.state, drafter.page_table
-    holds = [partial(step.compile_holding, bucket, state, pages) for bucket in drafter.plan.holds]
-    absorbs = [partial(step.compile_absorbing, bucket, state, pages) for bucket in drafter.plan.absorbs]
+    holds = [partial(step.prepare_holding, bucket, state, pages) for bucket in drafter.plan.holds]
+    absorbs = [partial(step.prepare_absorbing, bucket, state, pages) for bucket in drafter.plan.absorbs]
     compile_all([*holds, *absorbs], "compiling the drafter", progress)
     drafter.warm_up()
