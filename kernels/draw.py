@@ -127,7 +127,9 @@ def raw_logprobs(logits: jax.Array, token: jax.Array) -> tuple[jax.Array, jax.Ar
     """Log probabilities under the raw distribution. Shapes: [R, V], [R] -> [R], int32 [R, TOP], float32 [R, TOP]."""
     peak = jnp.max(logits, -1, keepdims=True)
     weight = jax.lax.optimization_barrier(jnp.exp(logits - peak))
-    logprobs = logits - peak - jnp.log(tree_sum(weight))
+    # XLA on GPU would repeat the sum's last additions in every column, and take half a minute to compile that.
+    total = jax.lax.optimization_barrier(tree_sum(weight))
+    logprobs = logits - peak - jnp.log(total)
     top, ids = jax.lax.top_k(logprobs, TOP_LOGPROBS)
     own = jnp.take_along_axis(logprobs, jnp.maximum(token, 0)[:, None], -1)[:, 0]
     return own, ids.astype(jnp.int32), top
