@@ -9,8 +9,12 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-from tfjax.checkpoints.affine import AffineForm, Packed
+from tfjax.checkpoints.affine import AFFINE, AffineForm, Packed
+from tfjax.checkpoints.gguf_affine import FORMS
 from tfjax.checkpoints.gguf_index import GgufFile
+
+_BLOCKS = "Q"
+"""Beginning of the names of GGUF's block types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,18 @@ class TensorInfo:
     dtype: str
     file: Path
     stored_bytes: int
+
+    @property
+    def packed_type(self) -> str:
+        """AFFINE and its bits, as the tensor is where it stays packed; empty for one that has no such form."""
+        if self.dtype in FORMS:
+            return f"{AFFINE}{FORMS[self.dtype].bits}"
+        return self.dtype if self.dtype.startswith(AFFINE) else ""
+
+    @property
+    def quantized(self) -> bool:
+        """Whether it holds codes, of whatever form."""
+        return self.dtype.startswith((AFFINE, _BLOCKS))
 
 
 class TensorSource(Protocol):
@@ -52,10 +68,10 @@ class PackedSource(TensorSource, Protocol):
     """Tensors of which some may be stored in affine form."""
 
     def packed(self, name: str) -> tuple[Packed, AffineForm] | None:
-        """Codes, scales and biases of a quantized matrix [out, in]; None for any other tensor.
+        """Codes, scales and biases of a matrix [out, in] whose `packed_type` says so; None for any other tensor.
 
         Raises:
-            CheckpointError: as `read` does.
+            CheckpointError: as `read` does, or numbers that this form cannot hold.
         """
 
 

@@ -1,10 +1,15 @@
 """GGUF's blocks of 32 whose values are affine in their codes, in the layout of MLX's affine quantization.
 
-Values keep their bits: a block's scale and minimum become the group's scale and bias, and codes are laid in order.
-Source: the definition of block_q4_1 and block_q8_0 in ggml.
+Values keep their bits: a block's scale becomes the group's scale, its minimum the bias, and codes are laid in order. In
+types without a minimum codes are signed, and the bias is what takes their offset off again. It is exact in float16, so
+that values are equal too; only a zero of a negative scale loses its sign, which no sum sees.
+
+Source: the definition of block_q4_0, block_q4_1 and block_q8_0 in ggml.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +19,18 @@ from tfjax.checkpoints.affine import AffineForm, Packed, pack
 BLOCK = 32
 """Values of a block."""
 
+FORMS: Mapping[str, AffineForm] = {
+    "Q4_0": AffineForm(4, BLOCK),
+    "Q4_1": AffineForm(4, BLOCK),
+    "Q8_0": AffineForm(8, BLOCK),
+}
+"""Types of blocks that have an affine form, and that form."""
+
 _HALF = 2
 """Bytes of a float16."""
 
-Q4_1, Q8_0 = AffineForm(4, BLOCK), AffineForm(8, BLOCK)
-
-_BYTES = {"Q4_1": 2 * _HALF + BLOCK // 2, "Q8_0": _HALF + BLOCK}
-_ZERO = 128
-"""The code that a signed zero becomes."""
+_HALVES = {"Q4_0": 1, "Q4_1": 2, "Q8_0": 1}
+"""Of a block, before its codes: the scale and perhaps the minimum."""
 
 
 def affine_of(kind: str, rows: NDArray[np.uint8]) -> tuple[Packed, AffineForm]:
@@ -31,15 +40,20 @@ def affine_of(kind: str, rows: NDArray[np.uint8]) -> tuple[Packed, AffineForm]:
     scales and biases [..., blocks].
 
     Raises:
-        ValueError: another type, blocks that are cut, or Q8_0 scales that a float16 bias of 128 of them overflows.
+        ValueError: another type, blocks that are cut, or scales of which the offset of the codes overflows float16.
     """
-    if kind not in _BYTES:
-        raise ValueError(f"blocks of type {kind}; those with an affine form here are {' and '.join(_BYTES)}")
-    size = _BYTES[kind]
+    form = FORMS.get(kind)
+    if form is None:
+        raise ValueError(f"blocks of type {kind}; those with an affine form are {', '.join(FORMS)}")
+    head = _HALVES[kind] * _HALF
+    size = head + BLOCK * form.bits // 8
     if rows.dtype != np.uint8 or rows.shape[-1] % size:
         raise ValueError(f"rows of {rows.shape[-1]} {rows.dtype} hold no whole blocks of {size} bytes of {kind}")
     blocks = rows.reshape(*rows.shape[:-1], -1, size)
-    return (_of_q4_1(blocks), Q4_1) if kind == "Q4_1" else (_of_q8_0(blocks), Q8_0)
+    scales = _half(blocks, 0)
+    biases = _half(blocks, _HALF) if _HALVES[kind] > 1 else _offsets(scales, 1 << (form.bits - 1))
+    codes = _codes(blocks[..., head:], form.bits).reshape(*blocks.shape[:-2], -1)
+    return Packed(pack(codes, form.bits), scales, biases), form
 
 
 def _half(blocks: NDArray[np.uint8], first: int) -> NDArray[np.float16]:
@@ -47,19 +61,16 @@ def _half(blocks: NDArray[np.uint8], first: int) -> NDArray[np.float16]:
     return np.ascontiguousarray(blocks[..., first : first + _HALF]).view("<f2")[..., 0]
 
 
-def _of_q4_1(blocks: NDArray[np.uint8]) -> Packed:
-    """value = scale * code + minimum; the low halves of the bytes come before the high ones."""
-    data = blocks[..., 2 * _HALF :]
-    codes = np.concatenate([data & 15, data >> 4], -1)
-    return Packed(pack(codes.reshape(*blocks.shape[:-2], -1), Q4_1.bits), _half(blocks, 0), _half(blocks, _HALF))
+def _codes(data: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """Unsigned codes [..., 32]. Of four bits, the low halves of the bytes come first; eight bits are stored signed."""
+    return data ^ np.uint8(128) if bits == 8 else np.concatenate([data & 15, data >> 4], -1)
 
 
-def _of_q8_0(blocks: NDArray[np.uint8]) -> Packed:
-    """value = scale * signed code, so that scale * (code + 128) + -128 * scale has no rounding."""
-    scales = _half(blocks, 0)
+def _offsets(scales: NDArray[np.float16], zero: int) -> NDArray[np.float16]:
+    """What scale * code needs added where the code `zero` stands for 0: a power of two times the scale, so exact."""
     with np.errstate(over="ignore"):
-        biases = scales * np.float16(-_ZERO)
+        biases = scales * np.float16(-zero)
     if not np.isfinite(biases[np.isfinite(scales)]).all():
-        raise ValueError(f"scales up to {np.abs(scales).max()}; {_ZERO} of them overflow float16, so expand the tensor")
-    codes = blocks[..., _HALF:] ^ np.uint8(_ZERO)
-    return Packed(pack(codes.reshape(*blocks.shape[:-2], -1), Q8_0.bits), scales, biases)
+        most = np.abs(scales[np.isfinite(scales)]).max()
+        raise ValueError(f"scales up to {most}, of which {zero} overflow float16")
+    return biases

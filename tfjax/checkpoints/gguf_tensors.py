@@ -10,8 +10,10 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from tfjax.checkpoints.affine import AffineForm, Packed
 from tfjax.checkpoints.checkpoint import TensorInfo
 from tfjax.checkpoints.errors import CheckpointError
+from tfjax.checkpoints.gguf_affine import FORMS, affine_of
 from tfjax.checkpoints.gguf_index import GgufFile, GgufTensor
 from tfjax.checkpoints.gguf_names import ROPE_DIVISORS, GgufPiece, hf_pieces
 
@@ -51,7 +53,10 @@ def rope_divisors(file: GgufFile) -> NDArray[np.float32] | None:
 
 
 class GgufTensors:
-    """TensorSource over a GGUF file: dequantized, with the rows of `llama`'s Q and K in Hugging Face order."""
+    """PackedSource over a GGUF file, with the rows of `llama`'s Q and K in Hugging Face order.
+
+    Tensors of types that `gguf_affine` knows can be had packed; of every type they are read dequantized.
+    """
 
     def __init__(self, file: GgufFile, pieces: Mapping[str, GgufPiece], config: Mapping[str, Any]) -> None:
         self._path = file.path
@@ -69,22 +74,44 @@ class GgufTensors:
         return self._infos
 
     def read(self, name: str) -> NDArray[Any]:
+        return self._in_order(name, _read(self._path, self._piece(name)))
+
+    def packed(self, name: str) -> tuple[Packed, AffineForm] | None:
+        piece = self._piece(name)
+        kind, stored_name = piece.tensor.type, piece.tensor.name
+        if kind not in FORMS:
+            return None
+        rows = _stored(self._path, piece).reshape(*piece.shape[:-1], -1)
+        try:
+            packed, form = affine_of(kind, self._in_order(name, rows))
+        except ValueError as error:
+            problem = f"blocks of {kind} that cannot stay packed"
+            raise CheckpointError(
+                self._path, problem, tensor=stored_name, found=error, remedy="Give --weights dense."
+            ) from error
+        _check_finite(self._path, stored_name, packed)
+        return packed, form
+
+    def _piece(self, name: str) -> GgufPiece:
         piece = self._pieces.get(name)
         if piece is None:
             raise CheckpointError(self._path, "tensor is missing", tensor=name)
-        values = _read(self._path, piece)
+        return piece
+
+    def _in_order(self, name: str, rows: NDArray[Any]) -> NDArray[Any]:
+        """The rows of a tensor, stored in the file's order, in Hugging Face's."""
         heads = self._heads.get(name.split(".")[-2])
         if heads is None:
-            return values
-        if values.shape[0] % (2 * heads):
+            return rows
+        if rows.shape[0] % (2 * heads):
             raise CheckpointError(
                 self._path,
                 "wrong shape",
                 tensor=name,
-                found=f"{values.shape[0]} rows",
+                found=f"{rows.shape[0]} rows",
                 expected=f"a multiple of {2 * heads} ({heads} heads)",
             )
-        return half_split_rows(values, heads)
+        return half_split_rows(rows, heads)
 
 
 def half_split_rows(values: NDArray[Any], heads: int) -> NDArray[Any]:
@@ -115,16 +142,36 @@ def _span(piece: GgufPiece) -> tuple[int, int]:
 
 
 def _read(path: Path, piece: GgufPiece) -> NDArray[Any]:
-    offset, size = _span(piece)
-    try:
-        stored = np.memmap(path, np.uint8, "r", offset, (size,)).view(np.ndarray)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(path, "cannot be read", tensor=piece.tensor.name, found=error) from error
+    stored = _stored(path, piece)
     plain = _PLAIN.get(piece.tensor.type)
     if plain is not None:
         values: NDArray[Any] = stored.view(plain).reshape(piece.shape)
         return values
     return _dequantize(stored, piece.tensor.type, piece.shape)
+
+
+def _stored(path: Path, piece: GgufPiece) -> NDArray[np.uint8]:
+    """The bytes of a piece."""
+    offset, size = _span(piece)
+    try:
+        return np.memmap(path, np.uint8, "r", offset, (size,)).view(np.ndarray)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(path, "cannot be read", tensor=piece.tensor.name, found=error) from error
+
+
+def _check_finite(path: Path, name: str, packed: Packed) -> None:
+    for part in (packed.scales, packed.biases):
+        finite = np.isfinite(part)
+        if not finite.all():
+            block = [int(place) for place in np.argwhere(~finite)[0]]
+            raise CheckpointError(
+                path,
+                "not finite",
+                tensor=name,
+                found=f"{part[tuple(block)]} in block {block}",
+                expected="numbers",
+                remedy="Fetch the file again.",
+            )
 
 
 def _dequantize(stored: NDArray[np.uint8], name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:

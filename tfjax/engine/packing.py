@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from tfjax.checkpoints import PackedSource
 from tfjax.checkpoints.affine import AffineForm, Packed
+from tfjax.checkpoints.gguf_affine import FORMS
 from tfjax.kernels.packed import PackedWeight
 from tfjax.models.family import Source
 
@@ -30,7 +31,7 @@ class Packing:
 
     def __init__(self, tensors: PackedSource) -> None:
         self._tensors = tensors
-        self._expanded: Counter[str] = Counter()
+        self._expanded: defaultdict[str, list[str]] = defaultdict(list)
 
     def parameter(self, parts: Sequence[Source], like: Any) -> PackedWeight | None:
         """The parts' codes laid end to end along the first axis, on the host; None where it has to be expanded.
@@ -39,20 +40,28 @@ class Packing:
         """
         if len(like.shape) < 2:
             return None
-        found = list(filter(None, (self._tensors.packed(part.name) for part in parts)))
-        if not found:
+        reason = self._unknown_form(parts)
+        found = [] if reason else list(filter(None, (self._tensors.packed(part.name) for part in parts)))
+        if not found and not reason:
             return None
-        reason = _obstacle(found, len(parts))
+        reason = reason or _obstacle(found, len(parts))
         if reason:
-            self._expanded[reason] += 1
+            self._expanded[reason].append(parts[0].name)
             return None
         return _joined([packed for packed, _ in found], found[0][1], like)
 
+    def _unknown_form(self, parts: Sequence[Source]) -> str:
+        """Names types that no operator takes packed; empty where there are none. Reads nothing."""
+        infos = [self._tensors.infos[part.name] for part in parts]
+        kinds = sorted({info.dtype for info in infos if info.quantized and not info.packed_type})
+        return f"{' and '.join(kinds)} cannot stay packed; {', '.join(FORMS)} can" if kinds else ""
+
     def report(self) -> None:
         """Log what had to be expanded."""
-        for reason, count in self._expanded.items():
-            parameters = "parameter is" if count == 1 else "parameters are"
-            log.warning("%d quantized %s expanded at load (%s)", count, parameters, reason)
+        for reason, names in self._expanded.items():
+            parameters = "parameter is" if len(names) == 1 else "parameters are"
+            which = names[0] if len(names) == 1 else f"{names[0]} and others"
+            log.warning("%d quantized %s expanded at load (%s): %s", len(names), parameters, reason, which)
 
 
 def _obstacle(found: Sequence[tuple[Packed, AffineForm]], parts: int) -> str:

@@ -15,7 +15,7 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from tfjax.checkpoints import Checkpoint, CheckpointError, PackedSource, TensorSource
-from tfjax.checkpoints.affine import AFFINE
+from tfjax.checkpoints.gguf_affine import FORMS
 from tfjax.engine.kernel_choice import XLA, Kernels, choose_kernels, refusal
 from tfjax.engine.memory import check_context, memory_budget
 from tfjax.engine.packing import Packing, described, largest_expansion, packed_weights
@@ -119,8 +119,9 @@ def load_model(
         model = unless_refused(model)
     if weights == WEIGHTS_PACKED and not packed_weights(nnx.state(model.module)):
         raise ConfigError(
-            f"--weights packed: {checkpoint.path} has no weights that can stay packed, which are those of MLX's affine "
-            "form with scales in bfloat16 or float16; leave it out or give --weights dense"
+            f"--weights packed: {checkpoint.path} has no weights that can stay packed, but {_stored_types(checkpoint)}; "
+            "those of MLX's affine form with scales in bfloat16 or float16 can, and GGUF's "
+            f"{', '.join(FORMS)}; leave it out or give --weights dense"
         )
     log.info("weights: %s", model.weights)
     return model
@@ -136,9 +137,9 @@ def stacks_expand_more(checkpoint: Checkpoint, family: Family[Any], config: Any)
     infos = checkpoint.tensors.infos
 
     def expanded(sources: Mapping[str, tuple[Source, ...]]) -> int:
-        """Quantized tensors of parameters whose parts are not all stored alike."""
-        stored = ([infos[part.name].dtype for part in parts if part.name in infos] for parts in sources.values())
-        return sum(kind.startswith(AFFINE) for kinds in stored if len(set(kinds)) > 1 for kind in kinds)
+        """Tensors that could stay packed, of parameters whose parts could not all alike."""
+        stored = ([infos[part.name].packed_type for part in parts if part.name in infos] for parts in sources.values())
+        return sum(bool(kind) for kinds in stored if len(set(kinds)) > 1 for kind in kinds)
 
     form = family.stacked
     assert form is not None
@@ -178,7 +179,11 @@ def is_quantized(checkpoint: Checkpoint) -> bool:
     tensors = checkpoint.tensors
     if not isinstance(tensors, PackedSource):
         return False
-    return any(info.dtype.startswith(AFFINE) for info in tensors.infos.values())
+    return any(info.packed_type for info in tensors.infos.values())
+
+
+def _stored_types(checkpoint: Checkpoint) -> str:
+    return ", ".join(sorted({info.dtype for info in checkpoint.tensors.infos.values()}))
 
 
 def read_model(
