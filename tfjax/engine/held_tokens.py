@@ -34,7 +34,7 @@ class HeldTokens:
 
         Where a window's drafts are not there its pending token stands in; the target rejects it.
         """
-        places: dict[int, tuple[jax.Array, NDArray[np.int32]]] = {}
+        places: dict[int, tuple[jax.Array, list[int]]] = {}
         row = 0
         for window in windows:
             waiting = self._held(window.stream) if window.held else None
@@ -42,12 +42,13 @@ class HeldTokens:
                 token[row + 1 : row + 1 + window.held] = window.pending or 0
             else:
                 drafts, index = waiting
-                _, place = places.setdefault(id(drafts), (drafts, np.full(len(token), -1, np.int32)))
-                place[row + 1 : row + window.rows] = index * drafts.shape[1] + np.arange(window.held)
+                _, place = places.setdefault(id(drafts), (drafts, [-1] * len(token)))
+                first = index * drafts.shape[1]
+                place[row + 1 : row + 1 + window.held] = range(first, first + window.held)
             row += window.rows
         filled: Any = token
         for drafts, place in places.values():
-            filled = self._compiled[len(token)](filled, drafts, place)
+            filled = self._compiled[len(token)](filled, drafts, np.array(place, np.int32))
         on_device: jax.Array = filled
         return on_device
 

@@ -8,17 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfjax.engine.api import Sampling
-from tfjax.engine.rows_buffer import FIELDS, RowsBuffer
+from tfjax.engine.rows_buffer import FIELDS, PLACE, RowsBuffer
 
 LONGEST_STOPS = 96
 """Stop tokens of one lane that min_tokens can ban: 64 of a request, and the model's EOS ids."""
 
-_RULES = [
-    i
-    for i, name in enumerate(FIELDS)
-    if name not in {"lane", "position", "draw_row", "stops_banned"} and not name.startswith("tile_")
-]
-"""Matrix rows that are the same for all of a stream's draws."""
+_RULES = slice(PLACE["temperature"], len(FIELDS))
+"""Matrix rows that are the same for all of a stream's draws, but for the ban of stop tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +22,13 @@ class LaneSampling:
     """What the backend keeps per lane.
 
     Attributes:
-        column: int32 [fields, 1], the rules that are the same for all of the stream's rows.
+        rules: int32 [fields, 1], those that are the same for all of the stream's rows; stop tokens are not banned.
         prompt_end: position of the first generated token.
         banned_until: stop tokens are banned at drawn positions below this.
         logprobs: alternatives wanted, None for no logprobs.
     """
 
-    column: NDArray[np.int32]
+    rules: NDArray[np.int32]
     prompt_end: int
     banned_until: int
     logprobs: int | None
@@ -52,11 +48,11 @@ class LaneSampling:
         buffer["prompt_end"][:] = prompt_rows
         buffer["biased"][:] = bool(sampling.logit_bias)
         buffer["logprobs"][:] = sampling.logprobs is not None
-        return cls(buffer.matrix, prompt_rows, prompt_rows + sampling.min_tokens, sampling.logprobs)
+        return cls(buffer.matrix[_RULES], prompt_rows, prompt_rows + sampling.min_tokens, sampling.logprobs)
 
     def fill(self, buffer: RowsBuffer, first: int, positions: NDArray[np.int32]) -> None:
         """Set the rules of draws `first`.. of a forward, one per input position (the draw belongs one further)."""
         last = first + len(positions)
-        buffer.matrix[_RULES, first:last] = self.column[_RULES]
+        buffer.matrix[_RULES, first:last] = self.rules
         if self.banned_until > self.prompt_end:
             buffer["stops_banned"][first:last] = positions + 1 < self.banned_until

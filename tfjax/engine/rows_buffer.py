@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -41,6 +42,25 @@ NEUTRAL = {"top_p": 1.0, "repetition": 1.0}
 """Values that padding draws need in order to ask for nothing; all other fields are neutral at 0."""
 
 
+PLACE = {name: place for place, name in enumerate(FIELDS)}
+"""Field name -> its matrix row."""
+
+
+LANE_AND_POSITION = slice(PLACE["lane"], PLACE["position"] + 1)
+"""Matrix rows that say where each row stands."""
+
+_TILES = slice(PLACE["tile_start"], PLACE["tile_last"] + 1)
+
+
+@cache
+def _neutral(columns: int) -> NDArray[np.int32]:
+    """A matrix that asks for nothing, to be copied."""
+    matrix = np.zeros((len(FIELDS), columns), np.int32)
+    for name, value in NEUTRAL.items():
+        matrix[PLACE[name]].view(FIELDS[name])[:] = value
+    return matrix
+
+
 class RowsBuffer:
     """Host side: a fresh matrix for one forward, written by field.
 
@@ -52,14 +72,12 @@ class RowsBuffer:
 
     def __init__(self, columns: int):
         self.runs: Sequence[Run] = ()
-        self.matrix: NDArray[np.int32] = np.zeros((len(FIELDS), columns), np.int32)
-        self._row = {name: i for i, name in enumerate(FIELDS)}
-        for name, value in NEUTRAL.items():
-            self[name][:] = value
+        self.matrix: NDArray[np.int32] = _neutral(columns).copy()
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        field: NDArray[Any] = self.matrix[self._row[name]].view(FIELDS[name])
-        return field
+        field: NDArray[Any] = self.matrix[PLACE[name]]
+        dtype = FIELDS[name]
+        return field if dtype is np.int32 else field.view(dtype)
 
 
 class Run(NamedTuple):
@@ -72,20 +90,23 @@ class Run(NamedTuple):
 
 def lay_out(buffer: RowsBuffer, runs: Sequence[Run], *, tile_rows: int, scratch_lane: int) -> None:
     """Lay runs end to end from row 0 on, cut them in tiles, and give the rows left over to the scratch lane."""
-    lane, position = buffer["lane"], buffer["position"]
-    start, tile_lane, last = buffer["tile_start"], buffer["tile_lane"], buffer["tile_last"]
-    row = tile = 0
-    for run in runs:
-        lane[row : row + run.rows] = run.lane
-        position[row : row + run.rows] = np.arange(run.position, run.position + run.rows)
-        for offset in range(0, run.rows, tile_rows):
-            start[tile] = row + offset
-            tile_lane[tile] = run.lane
-            last[tile] = run.position + min(offset + tile_rows, run.rows) - 1
-            tile += 1
-        row += run.rows
-    lane[row:] = scratch_lane
-    buffer["tile_count"][0] = tile
+    lanes: list[int] = []
+    positions: list[int] = []
+    tiles: list[tuple[int, int, int]] = []  # lists are made into arrays once: small arrays cost more than their rows
+    for lane, position, rows in runs:
+        row, stop = len(lanes), position + rows
+        tiles += [
+            (row + offset, lane, min(position + offset + tile_rows, stop) - 1) for offset in range(0, rows, tile_rows)
+        ]
+        lanes += [lane] * rows
+        positions += range(position, stop)
+    rows = len(lanes)
+    lane_row = buffer["lane"]
+    lane_row[:rows] = lanes
+    lane_row[rows:] = scratch_lane
+    buffer["position"][:rows] = positions
+    buffer["tile_count"][0] = len(tiles)
+    buffer.matrix[_TILES, : len(tiles)] = np.array(tiles, np.int32).reshape(-1, 3).T
     buffer.runs = runs
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
@@ -66,6 +67,7 @@ class TargetBackend:
         self.broken: Exception | None = None
         self.listener: Listener | None = None
         self.held: HeldTokens | None = None
+        self._verify_bucket = cache(plan.verify_bucket)
         self._sampling: dict[int, LaneSampling] = {}
         self._first: dict[int, Forward] = {}
 
@@ -128,16 +130,18 @@ class TargetBackend:
 
     def verify(self, windows: Sequence[Window]) -> Forward:
         rows = [window.rows for window in windows]
-        bucket = self.plan.verify_bucket(sum(rows), max(rows))
-        buffer = self._lay_out(bucket, [(window.stream, window.position, window.rows) for window in windows])
+        bucket = self._verify_bucket(sum(rows), max(rows))
+        parts = [(window.stream, window.position, count) for window, count in zip(windows, rows, strict=True)]
+        buffer = self._lay_out(bucket, parts)
         buffer["draw_row"][: bucket.draws] = np.arange(bucket.draws)
+        position = buffer["position"]
+        known: list[int] = []
+        for window, count in zip(windows, rows, strict=True):
+            row = len(known)
+            self._sampling[window.stream.lane].fill(buffer, row, position[row : row + count])
+            known += (window.pending or 0, *window.drafts, *[0] * window.held)
         host = np.zeros(bucket.rows, np.int32)
-        row = 0
-        for window in windows:
-            host[row] = window.pending or 0
-            host[row + 1 : row + 1 + len(window.drafts)] = window.drafts
-            self._sampling[window.stream.lane].fill(buffer, row, buffer["position"][row : row + window.rows])
-            row += window.rows
+        host[: len(known)] = known
         token: Any = self._last_draws(bucket) if windows[0].pending is None else host
         held = None
         if self.held is not None and any(window.held for window in windows):

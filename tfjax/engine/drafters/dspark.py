@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.drawing import Drafts
 from tfjax.engine.drafters.known_rows import KnownRows
 from tfjax.engine.lane_sampling import LaneSampling
-from tfjax.engine.rows_buffer import RowsBuffer
+from tfjax.engine.rows_buffer import LANE_AND_POSITION, RowsBuffer
 from tfjax.engine.target import TargetBackend
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.lanes.drafter import Ask, Guess
@@ -28,6 +29,9 @@ from tfjax.lanes.window import Window
 log = logging.getLogger(__name__)
 
 NOTHING = Guess(())
+
+NO_POSITION = np.zeros(1, np.int32)
+"""A hold works out for itself which of its draws may stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class DSparkDrafter:
         self.hold_ms: Mapping[int, Mapping[int, float]] = {}
         self._lanes: dict[int, BlockLane] = {}
         self._held: dict[int, tuple[jax.Array, int]] = {}
-        self._opened = np.zeros(self.memory.lanes + 1, bool)
+        self._hold_bucket = cache(plan.hold_bucket)
         self._known = KnownRows(self.memory.pages)
         self.cache = self._empty_cache()
         target.listener = self.listen
@@ -94,11 +98,9 @@ class DSparkDrafter:
     def open(self, stream: Stream) -> None:
         sampling: Sampling = stream.request.sampling or Sampling(temperature=0.0)
         self._lanes[stream.lane] = BlockLane(stream, LaneSampling.of(sampling, len(stream.request.prompt)))
-        self._opened[stream.lane] = True
 
     def release(self, stream: Stream) -> None:
         self._lanes.pop(stream.lane, None)
-        self._opened[stream.lane] = False
         self._held.pop(stream.lane, None)
 
     def absorb_prompt(self, stream: Stream, start: int, stop: int) -> None:
@@ -120,12 +122,15 @@ class DSparkDrafter:
 
         A call that fails costs the drafter what it knew, and nobody else anything.
         """
-        for run in buffer.runs:
-            self._known.note(self.target.pages.held(run.lane), run, known=bool(self._opened[run.lane]))
-        if not any(self._opened[run.lane] for run in buffer.runs):
+        opened = [run.lane in self._lanes for run in buffer.runs]
+        for run, known in zip(buffer.runs, opened, strict=True):
+            self._known.note(self.target.pages.held(run.lane), run, known=known)
+        if not any(opened):
             return
-        lane = np.where(self._opened[buffer["lane"]], buffer["lane"], self.memory.lanes)
-        places = np.stack([lane, buffer["position"]])
+        places = buffer.matrix[LANE_AND_POSITION]
+        if not all(opened):
+            lane, position = places
+            places = np.stack([np.where(np.isin(lane, list(self._lanes)), lane, self.memory.lanes), position])
         try:
             self.cache = self.step.absorb(self.cache, features, places, self.target.page_table)
         except Exception as error:  # noqa: BLE001 (the target and its streams do without)
@@ -159,15 +164,19 @@ class DSparkDrafter:
         return Block(self._lanes[stream.lane], depth, slots, first_page)
 
     def _hold(self, blocks: Sequence[Block]) -> Drafts:
-        bucket = self.plan.hold_bucket(len(blocks), max(block.depth for block in blocks))
+        bucket = self._hold_bucket(len(blocks), max([block.depth for block in blocks]))
         buffer, asks = self._empty_asks(bucket, len(blocks))
+        told = []
         for i, block in enumerate(blocks):
             stream, sampling = block.lane.stream, block.lane.sampling
             self.target.pages.sync(stream)
-            buffer["lane"][i], buffer["position"][i] = stream.lane, len(stream.context) - 1
-            sampling.fill(buffer, i, np.zeros(1, np.int32))
-            slots = min(block.slots, bucket.slots)
-            asks[:, i] = stream.context[-1], slots, block.depth, block.first_page, sampling.banned_until
+            sampling.fill(buffer, i, NO_POSITION)
+            context, slots = stream.context, min(block.slots, bucket.slots)
+            place = stream.lane, len(context) - 1
+            told.append((*place, context[-1], slots, block.depth, block.first_page, sampling.banned_until))
+        fields = np.array(told, np.int32).T
+        buffer.matrix[LANE_AND_POSITION, : len(blocks)] = fields[:2]
+        asks[:, : len(blocks)] = fields[2:]
         return self._run_hold(bucket, buffer, asks)
 
     def _empty_asks(self, bucket: BlockBucket, streams: int) -> tuple[RowsBuffer, NDArray[np.int32]]:

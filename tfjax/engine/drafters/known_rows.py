@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tfjax.engine.rows_buffer import Run
 from tfjax.kernels.paged_attention import PAGE_ROWS
 
@@ -18,11 +15,11 @@ class KnownRows:
     """
 
     def __init__(self, pages: int) -> None:
-        self._rows: NDArray[np.int32] = np.zeros(pages, np.int32)
+        self._rows = [0] * pages
 
     def forget(self) -> None:
         """Nothing is known any more."""
-        self._rows[:] = 0
+        self._rows = [0] * len(self._rows)
 
     def note(self, pages: Sequence[int], run: Run, *, known: bool) -> None:
         """The target computed rows of a lane that holds these pages; whether the drafter reads them."""
@@ -39,5 +36,7 @@ class KnownRows:
         whole, rest = divmod(rows, PAGE_ROWS)
         if rest and self._rows[pages[whole]] < rest:
             return None
-        unknown = np.flatnonzero(self._rows[np.array(pages[:whole], np.intp)] < PAGE_ROWS)
-        return int(unknown[-1]) + 1 if unknown.size else 0
+        known = list(map(self._rows.__getitem__, pages[:whole]))
+        if known.count(PAGE_ROWS) == whole:
+            return 0
+        return next(number for number in range(whole, 0, -1) if known[number - 1] < PAGE_ROWS)
