@@ -13,12 +13,13 @@ import jax.numpy as jnp
 from flax import nnx
 
 from tfjax.kernels.embed_rows import embed_rows
-from tfjax.kernels.gpu.plans import split_of
+from tfjax.kernels.gpu.plans import TALLEST_ROWS, split_of
 from tfjax.kernels.layer_matmul import layer_glu, layer_matmul
-from tfjax.kernels.packed import Weight, at
+from tfjax.kernels.packed import PackedWeight, Weight, at
 from tfjax.kernels.rope_write import Heads, Places, Pools, rope_write, turns
-from tfjax.kernels.routes import Route, Unsupported
+from tfjax.kernels.routes import Route
 from tfjax.kernels.sum_norm import sum_norm
+from tfjax.kernels.tall_matmul import tall_glu, tall_matmul
 from tfjax.kernels.window_attention import rows_of_block, spare_rows, window, window_attention
 from tfjax.models import llama
 from tfjax.models.family import Source, Stacked
@@ -29,7 +30,7 @@ from tfjax.models.stacked_pools import by_layer, empty_pools, flat_pools
 
 class StackedWeights(NamedTuple):
     """All parameters. Shapes: embedding, head[0] [V, D]; norms [L + 1, D] (the last is the final norm's) and [L, D];
-    products [L, out, in] as in checkpoints. All but norms may be packed."""
+    products [L, out, in] as in checkpoints, their biases [L, out] or None. All but norms and biases may be packed."""
 
     embedding: Weight
     attention_norm: jax.Array
@@ -39,57 +40,50 @@ class StackedWeights(NamedTuple):
     gate_up: Weight
     down: Weight
     head: Weight
+    qkv_bias: jax.Array | None = None
+    out_bias: jax.Array | None = None
+    gate_up_bias: jax.Array | None = None
+    down_bias: jax.Array | None = None
 
 
 def stacked(model: Llama) -> StackedWeights:
-    """The parameters of a model, copied into stacks.
-
-    Raises:
-        Unsupported: for biases, for which this form has no stacks.
-    """
-    if model.config.attention_bias or model.config.mlp_bias:
-        raise Unsupported("a Llama with biases; the stacked form has none, so use --kernels reference")
-    layers = list(model.layers)
-
-    def stack(parameters: list[nnx.Param[jax.Array]]) -> jax.Array:
-        return jnp.stack([parameter[...] for parameter in parameters])
-
-    return StackedWeights(
-        embedding=model.embedding[...],
-        attention_norm=stack([layer.attention_norm.weight for layer in layers] + [model.norm.weight]),
-        qkv=stack([layer.attention.qkv.weight for layer in layers]),
-        out=stack([layer.attention.out.weight for layer in layers]),
-        mlp_norm=stack([layer.mlp_norm.weight for layer in layers]),
-        gate_up=stack([layer.mlp.gate_up.weight for layer in layers]),
-        down=stack([layer.mlp.down.weight for layer in layers]),
-        head=model.head_weight[None],
-    )
+    """The parameters of a model, copied into stacks."""
+    own = {".".join(map(str, path)): leaf[...] for path, leaf in nnx.to_flat_state(nnx.state(model))}
+    stacks = {
+        stack: jnp.stack([own[f"layers.{layer}.{name}"] for layer in range(model.config.layers)])
+        for stack, name in STACKS.items()
+        if f"layers.0.{name}" in own
+    }
+    stacks["attention_norm"] = jnp.concatenate([stacks["attention_norm"], own["norm.weight"][None]])
+    return StackedWeights(embedding=model.embedding[...], head=model.head_weight[None], **stacks)
 
 
 class StackedLlama(nnx.Module):
-    """`tfjax.models.llama.Llama` in this form, by the operators of one route.
-
-    Raises:
-        Unsupported: for biases, for which this form has no stacks.
-    """
+    """`tfjax.models.llama.Llama` in this form, by the operators of one route."""
 
     def __init__(self, config: LlamaConfig, dtype: jnp.dtype, route: Route):
-        if config.attention_bias or config.mlp_bias:
-            raise Unsupported("a Llama with biases, for which the stacked form has no stacks")
         self.config, self.route = config, route
         width, count, size = config.heads * config.head_dim, config.layers, config.hidden
+        qkv_width = width + 2 * config.kv_heads * config.head_dim
 
         def zeros(*shape: int) -> nnx.Param[jax.Array]:
             return nnx.Param(jnp.zeros(shape, dtype))
 
+        def bias(width: int, carried: bool) -> nnx.Param[jax.Array] | None:
+            return zeros(count, width) if carried else None
+
         self.embedding = zeros(config.vocab, size)
         self.attention_norm = zeros(count + 1, size)
-        self.qkv = zeros(count, width + 2 * config.kv_heads * config.head_dim, size)
+        self.qkv = zeros(count, qkv_width, size)
         self.out = zeros(count, size, width)
         self.mlp_norm = zeros(count, size)
         self.gate_up = zeros(count, 2 * config.inner, size)
         self.down = zeros(count, size, config.inner)
         self.head = None if config.tied else zeros(config.vocab, size)
+        self.qkv_bias = bias(qkv_width, config.attention_bias)
+        self.out_bias = bias(size, config.attention_bias)
+        self.gate_up_bias = bias(2 * config.inner, config.mlp_bias)
+        self.down_bias = bias(size, config.mlp_bias)
 
     @property
     def head_weight(self) -> Weight:
@@ -100,8 +94,9 @@ class StackedLlama(nnx.Module):
     @property
     def weights(self) -> StackedWeights:
         """The parameters by name; nothing is copied."""
-        stacks = {name: getattr(self, name)[...] for name in StackedWeights._fields if name != "head"}
-        return StackedWeights(**stacks, head=at(self.head_weight, None))
+        stacks = {name: getattr(self, name) for name in StackedWeights._fields if name != "head"}
+        found: dict[str, Any] = {name: value if value is None else value[...] for name, value in stacks.items()}
+        return StackedWeights(**found, head=at(self.head_weight, None))
 
     def __call__(self, cache: Pools, rows: Rows, *, tile_rows: int, taps: tuple[int, ...] = ()) -> Forward:
         """One forward of the rows. `taps` are layers whose features are wanted. Shapes of the cache: `empty_cache`."""
@@ -129,6 +124,10 @@ STACKS = {
     "mlp_norm": "mlp_norm.weight",
     "gate_up": "mlp.gate_up.weight",
     "down": "mlp.down.weight",
+    "qkv_bias": "attention.qkv.bias",
+    "out_bias": "attention.out.bias",
+    "gate_up_bias": "mlp.gate_up.bias",
+    "down_bias": "mlp.down.bias",
 }
 """Each stack and the parameter of a layer that it holds; the final norm's follows in the first."""
 
@@ -139,6 +138,7 @@ def sources(config: LlamaConfig) -> dict[str, tuple[Source, ...]]:
     stacks = {
         stack: tuple(source for layer in range(config.layers) for source in own[f"layers.{layer}.{name}"])
         for stack, name in STACKS.items()
+        if f"layers.0.{name}" in own
     }
     stacks["attention_norm"] += own["norm.weight"]
     return {name: own[name] for name in ("embedding", "head") if name in own} | stacks
@@ -158,7 +158,9 @@ def unstacked(model: StackedLlama) -> Llama:
         put("head", model.head[...])
     put("norm.weight", model.attention_norm[...][model.config.layers])
     for stack, name in STACKS.items():
-        whole = getattr(model, stack)[...]
+        if (parameter := getattr(model, stack)) is None:
+            continue
+        whole = parameter[...]
         for layer in range(model.config.layers):
             put(f"layers.{layer}.{name}", at(whole, layer))
         for array in jax.tree.leaves(whole):
@@ -195,10 +197,7 @@ def forward(
     """
     pages = len(pools.keys) // config.layers
     heads = Heads(config.heads, config.kv_heads, config.head_dim)
-    parts = {
-        name: split_of(weight.shape[2], weight.shape[1])
-        for name, weight in (("qkv", weights.qkv), ("out", weights.out), ("down", weights.down))
-    }
+    products = _Products(weights, count, route)
     turned = turns(rows.position, jnp.asarray(config.rope.inverse_frequency(config.head_dim)))
     shared = window(rows.position, rows.tiles, rows.page_table, tile_rows=tile_rows, group=heads.group)
     page, slot = rows.page, rows.slot
@@ -211,20 +210,48 @@ def forward(
         carry: tuple[jax.Array, jax.Array, Pools], number: jax.Array
     ) -> tuple[tuple[jax.Array, jax.Array, Pools], jax.Array | None]:
         x, h, pools = carry
-        qkv = layer_matmul(h, weights.qkv, number, count, split=parts["qkv"], route=route)
+        qkv = products.parts(h, "qkv", number)
         places = Places(page, slot, number * pages)
         spare = spare_rows(heads.group)
         q, pools = rope_write(qkv, turned, places, pools, number, count, heads=heads, spare=spare, route=route)
         attended = window_attention(q, pools, shared, places.first_page, route=route)
-        out = layer_matmul(attended, weights.out, number, count, split=parts["out"], route=route)
+        out = products.parts(attended, "out", number)
         x, h = sum_norm(out, x, weights.mlp_norm, number, count, eps=config.norm_eps, route=route)
-        gated = layer_glu(h, weights.gate_up, number, count, route=route)
-        down = layer_matmul(gated, weights.down, number, count, split=parts["down"], route=route)
+        gated = products.gated(h, number)
+        down = products.parts(gated, "down", number)
         x, h = sum_norm(down, x, weights.attention_norm, number + 1, count, eps=config.norm_eps, route=route)
         return (x, h, pools), x if taps else None
 
     (_, hidden, pools), after = jax.lax.scan(layer, (x, h, pools), jnp.arange(config.layers, dtype=jnp.int32))
     return Forward(hidden, pools, tapped(list(after), taps) if after is not None else None)
+
+
+class _Products(NamedTuple):
+    """The products of one forward. Many rows take the forms made for them, whose bits are those of the forms for few.
+
+    Attributes:
+        count: int32 [], how many of the rows matter.
+    """
+
+    weights: StackedWeights
+    count: jax.Array
+    route: Route
+
+    def parts(self, x: jax.Array, name: str, layer: jax.Array) -> jax.Array:
+        """Float32 parts that are still to be added, the bias in the first. Shapes: [R, in] -> [parts, R, out]."""
+        weight: Weight = getattr(self.weights, name)
+        bias: jax.Array | None = getattr(self.weights, f"{name}_bias")
+        split = split_of(weight.shape[2], weight.shape[1])
+        if len(x) < TALLEST_ROWS or isinstance(weight, PackedWeight):
+            return layer_matmul(x, weight, layer, self.count, split=split, bias=bias, route=self.route)
+        return tall_matmul(x, weight, layer, self.count, split=split, bias=bias, route=self.route)[None]
+
+    def gated(self, x: jax.Array, layer: jax.Array) -> jax.Array:
+        """Shapes: [R, D] -> [R, I]."""
+        weight, bias = self.weights.gate_up, self.weights.gate_up_bias
+        if len(x) < TALLEST_ROWS or isinstance(weight, PackedWeight):
+            return layer_glu(x, weight, layer, self.count, bias=bias, route=self.route)
+        return tall_glu(x, weight, layer, self.count, bias=bias, route=self.route)
 
 
 def logits(weights: StackedWeights, hidden: jax.Array, count: jax.Array, *, route: Route) -> jax.Array:

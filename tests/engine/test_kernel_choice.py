@@ -20,6 +20,7 @@ from tfjax.engine.kernel_choice import choose_kernels, obstacle
 from tfjax.engine.lane_tables import empty_tables
 from tfjax.engine.rows_buffer import FIELDS
 from tfjax.engine.step import Bucket, State, Step
+from tfjax.kernels.gpu.plans import TALLEST_ROWS
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.kernels.routes import Route
 from tfjax.kernels.specs import SPECS
@@ -39,6 +40,7 @@ def published(name: str) -> LlamaConfig:
 
 
 SMOL, BIG = published("SmolLM2-135M"), published("Llama-3-8B")
+BIASED = replace(SMOL, attention_bias=True, mlp_bias=True)
 
 
 def form_of(family: Any) -> Any:
@@ -52,8 +54,9 @@ def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hopper")
-def test_known_shapes_run_by_the_kernels() -> None:
-    assert choose_kernels("auto", llama.FAMILY, SMOL, BF16) == (Route.PALLAS_GPU, "compute capability 9.0", True)
+@pytest.mark.parametrize("config", [SMOL, BIASED], ids=["plain", "biased"])
+def test_known_shapes_run_by_the_kernels(config: LlamaConfig) -> None:
+    assert choose_kernels("auto", llama.FAMILY, config, BF16) == (Route.PALLAS_GPU, "compute capability 9.0", True)
 
 
 @pytest.mark.usefixtures("hopper")
@@ -61,8 +64,6 @@ def test_known_shapes_run_by_the_kernels() -> None:
     ("family", "config", "dtype", "words"),
     [
         (llama.FAMILY, SMOL, jnp.dtype(jnp.float32), "float32"),
-        (llama.FAMILY, replace(SMOL, attention_bias=True), BF16, "biases"),
-        (llama.FAMILY, replace(SMOL, mlp_bias=True), BF16, "biases"),
         (llama.FAMILY, replace(SMOL, inner=1520), BF16, "1520"),
         (llama.FAMILY, replace(SMOL, vocab=49_160), BF16, "49160, no multiples of 64"),
         (llama.FAMILY, replace(SMOL, heads=195, kv_heads=3), BF16, "65 query heads of 64 a key head"),
@@ -70,7 +71,7 @@ def test_known_shapes_run_by_the_kernels() -> None:
         (lfm2_moe.FAMILY, replace(LFM2_1B, conv_bias=True), BF16, "conv_bias"),
         (lfm2_moe.FAMILY, replace(LFM2_CODE, experts=replace(EXPERTS, inner=96)), BF16, "96"),
     ],
-    ids=["float32", "biases", "inner biases", "inner size", "vocabulary", "group", "family", "convolution", "experts"],
+    ids=["float32", "inner size", "vocabulary", "group", "family", "convolution", "experts"],
 )
 def test_what_kernels_cannot_take_runs_by_the_reference(family: Any, config: Any, dtype: Any, words: str) -> None:
     route, reason, stacked = choose_kernels("auto", family, config, dtype)
@@ -90,17 +91,20 @@ def test_the_reference_takes_any_shape() -> None:
     assert obstacle(llama.FAMILY, replace(TINY, heads=15, kv_heads=3), jnp.dtype(jnp.float32), Route.REFERENCE) == ""
 
 
+FAST = ((SMOL, 8), (BIASED, 512))
 CASES = [
-    pytest.param(family, config, bucket, marks=() if (config, bucket.rows) == (SMOL, 8) else pytest.mark.slow, id=name)
+    pytest.param(family, config, bucket, marks=() if (config, bucket.rows) in FAST else pytest.mark.slow, id=name)
     for family, config in (
         (llama.FAMILY, SMOL),
+        (llama.FAMILY, BIASED),
         (llama.FAMILY, BIG),
         (lfm2_moe.FAMILY, LFM2_1B),
         (lfm2_moe.FAMILY, LFM2_24B),
         (lfm2_moe.FAMILY, LFM2_CODE),
     )
     for bucket in kernel_plan(form_of(family).tile_rows(config)).all
-    for name in (f"{family.architecture[:4]}-{config.hidden}-{config.layers}-{bucket.rows}",)
+    for form in ("-biased" if config is BIASED else "",)
+    for name in (f"{family.architecture[:4]}-{config.hidden}-{config.layers}{form}-{bucket.rows}",)
 ]
 
 
@@ -118,3 +122,6 @@ def test_the_whole_step_lowers_for_cuda(family: Any, config: Any, bucket: Bucket
     assert "mosaic_gpu" in text
     assert "stablehlo.dot_general" not in text
     assert text.count("output_operand_alias<") >= 2
+    if family is llama.FAMILY:
+        tall = bucket.rows >= TALLEST_ROWS
+        assert ("tall_matmul_" in text, "tall_glu_" in text) == (tall, tall)

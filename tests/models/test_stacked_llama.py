@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +14,12 @@ from flax import nnx
 
 from tests.models.tiny import TINY, Part, Streams, random_llama
 from tests.models.tiny_stacked import stacked_form
+from tests.row_invariance import bits
+from tfjax.kernels.gpu.plans import TALLEST_ROWS, split_of
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
-from tfjax.kernels.routes import Route, Unsupported
-from tfjax.models import llama
-from tfjax.models.llama import empty_cache
+from tfjax.kernels.routes import Route
+from tfjax.models import llama, stacked_llama
+from tfjax.models.llama import Llama, LlamaConfig, empty_cache
 from tfjax.models.rows import Rows
 from tfjax.models.stacked_llama import (
     STACKED,
@@ -32,6 +35,13 @@ from tfjax.models.stacked_pools import flat_pools
 
 CONFIG = replace(TINY, layers=3)
 PAGES, BUCKET, TILE_ROWS = 9, 8, 4
+
+BIASED = {
+    name: replace(CONFIG, attention_bias=attention, mlp_bias=mlp)
+    for name, attention, mlp in (("attention", True, False), ("mlp", False, True), ("both", True, True))
+}
+PARTED = replace(BIASED["both"], hidden=576, inner=1536, heads=9, kv_heads=3, head_dim=64, layers=2)
+"""Of sizes whose products are summed in several parts."""
 
 
 def rows_of(first: int) -> Rows:
@@ -88,26 +98,88 @@ def test_logits(both: dict[str, Any]) -> None:
     np.testing.assert_allclose(found[:5], wanted[:5], rtol=2e-3, atol=2e-3)
 
 
-def test_biases_are_refused() -> None:
-    with pytest.raises(Unsupported, match="--kernels reference"):
-        stacked(random_llama(replace(CONFIG, attention_bias=True), jnp.float32))
-    for bias in ("attention_bias", "mlp_bias"):
-        with pytest.raises(Unsupported, match="biases"):
-            StackedLlama(replace(CONFIG, **{bias: True}), jnp.dtype(jnp.float32), Route.REFERENCE)
+def run_through(model: Any, **more: Any) -> Streams:
+    """A prompt and a window behind it."""
+    streams = Streams(model, **more)
+    streams.forward(128, Part(0, 0, 100))
+    streams.forward(8, Part(0, 100, 103), Part(1, 0, 2))
+    return streams
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_the_module_gives_what_the_other_form_gives(tied: bool) -> None:
-    """A prompt and a window behind it. In float32 the forms differ in the order of their sums alone."""
-    model = random_llama(replace(CONFIG, tied=tied), jnp.float32)
-    forms = (Streams(model), Streams(stacked_form(model), empty_cache=STACKED.empty_cache))
-    for streams in forms:
-        streams.forward(128, Part(0, 0, 100))
-        streams.forward(8, Part(0, 100, 103), Part(1, 0, 2))
-    wanted, found = (streams.logits for streams in forms)
-    assert wanted.keys() == found.keys()
-    for place, row in wanted.items():
-        np.testing.assert_allclose(found[place], row, rtol=2e-3, atol=2e-3)
+def assert_agree(found: Streams, wanted: Streams) -> None:
+    """In float32 the forms differ in the order of their sums alone."""
+    assert wanted.logits.keys() == found.logits.keys()
+    for place, row in wanted.logits.items():
+        np.testing.assert_allclose(found.logits[place], row, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [CONFIG, replace(CONFIG, tied=False), BIASED["attention"], BIASED["mlp"]],
+    ids=["tied", "untied", "attention biases", "mlp biases"],
+)
+def test_the_module_gives_what_the_other_form_gives(config: LlamaConfig) -> None:
+    model = random_llama(config, jnp.float32)
+    assert_agree(run_through(stacked_form(model), empty_cache=STACKED.empty_cache), run_through(model))
+
+
+@pytest.fixture(scope="module")
+def parted() -> tuple[Llama, Streams]:
+    """A model with biases whose products are summed in several parts, and what its modules give."""
+    assert min(split_of(*size) for size in ((576, 960), (576, 576), (1536, 576))) > 1
+    model = random_llama(PARTED, jnp.float32)
+    return model, run_through(model)
+
+
+def test_biases_of_products_in_parts(parted: tuple[Llama, Streams]) -> None:
+    model, wanted = parted
+    assert_agree(run_through(stacked_form(model), empty_cache=STACKED.empty_cache), wanted)
+
+
+FAULTS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "another layer's": lambda bias: jnp.roll(bias, 1, 0),
+    "added twice": lambda bias: 2 * bias,
+    "left out": jnp.zeros_like,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("name", ["qkv_bias", "out_bias", "gate_up_bias", "down_bias"])
+def test_a_wrong_bias_would_be_seen(parted: tuple[Llama, Streams], name: str, fault: Any) -> None:
+    model, wanted = parted
+    form = stacked_form(model)
+    setattr(form, name, nnx.Param(fault(getattr(form, name)[...])))
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        assert_agree(run_through(form, empty_cache=STACKED.empty_cache), wanted)
+
+
+def test_many_rows_have_the_bits_that_they_have_among_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the tallest tile go through products of their own."""
+    used: list[str] = []
+
+    def watched(name: str) -> Callable[..., jax.Array]:
+        own = getattr(stacked_llama, name)
+
+        def call(*operands: Any, **more: Any) -> jax.Array:
+            used.append(name)
+            result: jax.Array = own(*operands, **more)
+            return result
+
+        return call
+
+    for name in ("tall_matmul", "tall_glu"):
+        monkeypatch.setattr(stacked_llama, name, watched(name))
+    model = stacked_form(random_llama(PARTED, jnp.bfloat16))
+    few, many = (Streams(model, empty_cache=STACKED.empty_cache) for _ in range(2))
+    for start, stop in ((0, 8), (8, 130)):
+        few.forward(128, Part(0, start, stop))
+    assert not used
+    many.forward(TALLEST_ROWS, Part(0, 0, 130))
+    assert used == ["tall_matmul", "tall_matmul", "tall_glu", "tall_matmul"]
+    for one, other in zip(few.cache, many.cache, strict=True):
+        assert np.array_equal(bits(one), bits(other))
+    for place, row in few.logits.items():
+        assert np.array_equal(bits(many.logits[place]), bits(row)), place
 
 
 def test_rows_past_the_count_leave_the_cache_alone() -> None:
@@ -121,9 +193,10 @@ def test_rows_past_the_count_leave_the_cache_alone() -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_back_to_modules(tied: bool) -> None:
+@pytest.mark.parametrize("config", [CONFIG, BIASED["attention"], BIASED["mlp"]], ids=["plain", "attention", "mlp"])
+def test_back_to_modules(config: LlamaConfig, tied: bool) -> None:
     """Bit for bit; the stacks are freed, embedding and head are shared."""
-    model = random_llama(replace(CONFIG, tied=tied), jnp.bfloat16)
+    model = random_llama(replace(config, tied=tied), jnp.bfloat16)
     form = stacked_form(model)
     embedding, stack = form.embedding[...], form.gate_up[...]
     back = unstacked(form)
@@ -148,6 +221,20 @@ def test_sources_are_those_of_the_modules_in_the_stacks_order() -> None:
         ]
         assert found["attention_norm"][-1].name == "model.norm.weight"
         assert ("head" in found) == (not tied)
+        assert not [name for name in found if name.endswith("_bias")]
+
+
+@pytest.mark.parametrize("config", BIASED.values(), ids=BIASED)
+def test_sources_of_biases_follow_those_of_their_products(config: LlamaConfig) -> None:
+    found, form = sources(config), StackedLlama(config, jnp.dtype(jnp.float32), Route.REFERENCE)
+    biases = [name for name in found if name.endswith("_bias")]
+    assert len(biases) == 2 * (config.attention_bias + config.mlp_bias)
+    for name in biases:
+        product = name.removesuffix("_bias")
+        wanted = [part.name.replace(".weight", ".bias") for part in found[product]]
+        assert [part.name for part in found[name]] == wanted
+        assert getattr(form, name).shape == getattr(form, product).shape[:2]
+    assert set(nnx.to_pure_dict(nnx.state(form))) == set(found)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,9 @@ from tfjax.models.llama import LlamaConfig
 from tfjax.models.stacked_llama import StackedLlama, empty_cache, unstacked
 
 CONFIG = replace(TINY, layers=2, vocab=256, hidden=256, inner=512, heads=4, kv_heads=2, head_dim=64)
+BIASED = replace(CONFIG, attention_bias=True, mlp_bias=True)
 PACKED = ("embedding", "qkv", "out", "gate_up", "down", "head")
+DENSE = ("attention_norm", "mlp_norm", "qkv_bias", "out_bias", "gate_up_bias", "down_bias")
 FORM = AffineForm(4, 32)
 
 
@@ -42,7 +44,7 @@ def packed_form(config: LlamaConfig, route: Route = Route.REFERENCE) -> StackedL
 def dense_form(packed: StackedLlama) -> StackedLlama:
     """The same parameters, expanded."""
     model = StackedLlama(packed.config, jnp.dtype(jnp.bfloat16), packed.route)
-    for name in (*PACKED, "attention_norm", "mlp_norm"):
+    for name in (*PACKED, *DENSE):
         if getattr(packed, name) is not None:
             setattr(model, name, nnx.Param(expanded(getattr(packed, name)[...])))
     return model
@@ -60,9 +62,9 @@ def run(model: Any) -> tuple[jax.Array, jax.Array]:
     return hidden, scores
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_packed_stacks_have_the_bits_of_dense_ones(tied: bool) -> None:
-    packed = packed_form(replace(CONFIG, tied=tied))
+@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, tied=False), BIASED], ids=["tied", "untied", "biased"])
+def test_packed_stacks_have_the_bits_of_dense_ones(config: LlamaConfig) -> None:
+    packed = packed_form(config)
     for one, other in zip(run(packed), run(dense_form(packed)), strict=True):
         assert jnp.array_equal(one, other)
         assert bool(jnp.isfinite(one).all())
@@ -79,8 +81,8 @@ def test_in_modules_the_parameters_stay_packed() -> None:
     assert jnp.array_equal(expanded(model.embedding[...]), before["embedding"])
 
 
-def test_the_packed_step_lowers_for_cuda() -> None:
-    config = replace(CONFIG, tied=True)
+@pytest.mark.parametrize("config", [CONFIG, BIASED], ids=["plain", "biased"])
+def test_the_packed_step_lowers_for_cuda(config: LlamaConfig) -> None:
     model = packed_form(config, Route.PALLAS_GPU)
     cache = empty_cache(config, PAGES, PAGE_ROWS, 3, jnp.dtype(jnp.bfloat16))
 

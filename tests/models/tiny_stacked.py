@@ -22,7 +22,7 @@ def stacked_form(model: Llama) -> StackedLlama:
     weights = stacked(model)
     made = StackedLlama(model.config, weights.embedding.dtype, Route.REFERENCE)
     for name, value in weights._asdict().items():
-        if name != "head":
+        if name != "head" and value is not None:
             setattr(made, name, nnx.Param(jnp.array(value)))
     made.head = None if model.head is None else nnx.Param(jnp.array(model.head[...]))
     return made
