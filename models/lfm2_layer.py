@@ -58,15 +58,43 @@ def shared_by_layers(config: Lfm2Config, rows: Rows, *, tile_rows: int) -> Share
     return Shared(rows.used, turned, shared, rows.page, rows.slot, places)
 
 
-@functools.partial(jax.jit, static_argnames=("config", "kind", "route"))
 def layer_step(
     stream: Stream, weights: Lfm2Stacks, shared: Shared, number: Number, *, config: Lfm2Config, kind: Kind, route: Route
 ) -> Stream:
-    """One layer. Equal layers share one trace, and their kernels one compilation, through this inner jit."""
+    """One layer. Equal operators share one trace, and their kernels one compilation; so do equal blocks."""
+    stream = _operator(stream, weights, shared, number, config=config, attends=kind.attends, route=route)
+    return _block(stream, weights, shared, number, config=config, experts=kind.experts, route=route)
+
+
+@functools.partial(jax.jit, static_argnames=("config", "attends", "route"))
+def _operator(
+    stream: Stream,
+    weights: Lfm2Stacks,
+    shared: Shared,
+    number: Number,
+    *,
+    config: Lfm2Config,
+    attends: bool,
+    route: Route,
+) -> Stream:
     layer = _Layer(config, weights, shared, number, route)
-    out, stream = layer.attention(stream) if kind.attends else layer.convolution(stream)
-    stream = layer.added(out, stream, weights.ffn_norm, number.layer)
-    return layer.experts(stream) if kind.experts else layer.dense(stream)
+    out, stream = layer.attention(stream) if attends else layer.convolution(stream)
+    return layer.added(out, stream, weights.ffn_norm, number.layer)
+
+
+@functools.partial(jax.jit, static_argnames=("config", "experts", "route"))
+def _block(
+    stream: Stream,
+    weights: Lfm2Stacks,
+    shared: Shared,
+    number: Number,
+    *,
+    config: Lfm2Config,
+    experts: bool,
+    route: Route,
+) -> Stream:
+    layer = _Layer(config, weights, shared, number, route)
+    return layer.experts(stream) if experts else layer.dense(stream)
 
 
 class _Layer(NamedTuple):

@@ -40,7 +40,7 @@ def lowered(config: Lfm2Config, kind: Kind, rows: int) -> str:
     step = functools.partial(layer_step, config=config, kind=kind, route=Route.PALLAS_GPU)
     program = jax.jit(step).trace(Stream(x, x, pools, cache.conv), weights, shared, Number(*[int32(())] * 3))
     text = program.lower(lowering_platforms=("cuda",)).as_text()
-    return text[text.index("@layer_step(") :]
+    return text[text.index("func.func private") :]
 
 
 def whole(slicing: str) -> bool:
