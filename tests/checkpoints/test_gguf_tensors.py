@@ -11,7 +11,8 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
 from numpy.typing import NDArray
 
 from tests.checkpoints.gguf_files import FF, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, SHAPES, VOCAB, values, write_gguf
-from tfjax.checkpoints import CheckpointError, open_checkpoint
+from tfjax.checkpoints import CheckpointError, PackedSource, open_checkpoint
+from tfjax.checkpoints.affine import AffineForm, Packed, dequantize
 from tfjax.checkpoints.gguf_names import hf_name
 from tfjax.checkpoints.gguf_reader import BoundedReader
 from tfjax.checkpoints.gguf_tensors import SUPPORTED_TYPES, half_split_rows
@@ -160,6 +161,71 @@ def test_file_that_shrank_since_its_index_was_cached(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4096])
     with pytest.raises(CheckpointError, match=r"cannot be read; tensor blk\.0\.ffn_down\.weight"):
         tensors.read("model.layers.0.mlp.down_proj.weight")
+
+
+def packed(path: Path, name: str) -> tuple[Packed, AffineForm] | None:
+    tensors = open_checkpoint(path).tensors
+    assert isinstance(tensors, PackedSource)
+    return tensors.packed(name)
+
+
+@pytest.mark.parametrize("name", ["attn_q", "attn_k", "attn_v"])
+def test_packed_rows_lie_in_the_order_of_read_ones(tmp_path: Path, name: str) -> None:
+    """Rows of q and k are reordered, those of v are not; the rows are told apart by their scales alone too."""
+    kind, stored = GGMLQuantizationType.Q4_1, f"blk.0.{name}.weight"
+    blocks = quants.quantize(values(stored), kind)
+    path = write_gguf(tmp_path / "m.gguf", quantized={stored: (blocks, kind)})
+    found = packed(path, f"model.layers.0.self_attn.{name[-1]}_proj.weight")
+    assert found is not None
+    np.testing.assert_array_equal(
+        dequantize(*found), open_checkpoint(path).tensors.read(f"model.layers.0.self_attn.{name[-1]}_proj.weight")
+    )
+    in_file = np.ascontiguousarray(blocks[:, :2]).view(np.float16)[:, 0]
+    assert np.array_equal(found[0].scales[:, 0], in_file) == (name == "attn_v")
+    assert sorted(found[0].scales[:, 0]) == sorted(in_file)
+
+
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "F16"])
+def test_other_types_are_not_packed(tmp_path: Path, name: str) -> None:
+    kind = GGMLQuantizationType[name]
+    blocks = values("blk.0.ffn_up.weight").astype(np.float16).view(np.uint8)
+    if name != "F16":
+        blocks = random_blocks((FF, HIDDEN), kind)
+    path = write_gguf(tmp_path / "m.gguf", quantized={"blk.0.ffn_up.weight": (blocks, kind)})
+    assert packed(path, UP) is None
+    assert open_checkpoint(path).tensors.infos[UP].packed_type == ""
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        (
+            600.0,
+            r"Q8_0 that cannot stay packed; tensor blk\.0\.ffn_up\.weight; found scales up to 600\.0.*--weights dense",
+        ),
+        (np.inf, r"not finite; tensor blk\.0\.ffn_up\.weight; found inf in block \[3, 2\]; expected numbers. Fetch"),
+    ],
+)
+def test_scales_that_no_packed_form_holds_are_refused(tmp_path: Path, scale: float, words: str) -> None:
+    kind = GGMLQuantizationType.Q8_0
+    blocks = quants.quantize(values("blk.0.ffn_up.weight"), kind)
+    blocks[3, 2 * 34 : 2 * 34 + 2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
+    path = write_gguf(tmp_path / "m.gguf", quantized={"blk.0.ffn_up.weight": (blocks, kind)})
+    with pytest.raises(CheckpointError, match=words):
+        packed(path, UP)
+
+
+def test_rows_that_do_not_fit_the_heads_are_refused_packed_too(tmp_path: Path) -> None:
+    kind = GGMLQuantizationType.Q4_0
+    blocks = quants.quantize(values("blk.0.attn_q.weight", (HIDDEN - 1, HIDDEN)), kind)
+    path = write_gguf(tmp_path / "m.gguf", quantized={"blk.0.attn_q.weight": (blocks, kind)})
+    with pytest.raises(CheckpointError, match=r"m\.gguf: wrong shape; .*found 255 rows; expected a multiple of 8"):
+        packed(path, "model.layers.0.self_attn.q_proj.weight")
+
+
+def test_a_missing_tensor_is_named_where_it_is_asked_for_packed(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"tensor is missing; tensor lm_head\.weight"):
+        packed(write_gguf(tmp_path / "m.gguf"), "lm_head.weight")
 
 
 @pytest.mark.weights

@@ -81,9 +81,9 @@ class GgufTensors:
         kind, stored_name = piece.tensor.type, piece.tensor.name
         if kind not in FORMS:
             return None
-        rows = _stored(self._path, piece).reshape(*piece.shape[:-1], -1)
+        rows = self._in_order(name, _stored(self._path, piece).reshape(*piece.shape[:-1], -1))
         try:
-            packed, form = affine_of(kind, self._in_order(name, rows))
+            packed, form = affine_of(kind, rows)
         except ValueError as error:
             problem = f"blocks of {kind} that cannot stay packed"
             raise CheckpointError(

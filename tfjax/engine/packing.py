@@ -40,21 +40,24 @@ class Packing:
         """
         if len(like.shape) < 2:
             return None
-        reason = self._unknown_form(parts)
-        found = [] if reason else list(filter(None, (self._tensors.packed(part.name) for part in parts)))
-        if not found and not reason:
+        unknown = self._of_unknown_form(parts)
+        if unknown:
+            kinds = " and ".join(sorted(set(unknown.values())))
+            self._expanded[f"{kinds} cannot stay packed, {' and '.join(FORMS)} can"].append(next(iter(unknown)))
             return None
-        reason = reason or _obstacle(found, len(parts))
+        found = list(filter(None, (self._tensors.packed(part.name) for part in parts)))
+        if not found:
+            return None
+        reason = _obstacle(found, len(parts))
         if reason:
             self._expanded[reason].append(parts[0].name)
             return None
         return _joined([packed for packed, _ in found], found[0][1], like)
 
-    def _unknown_form(self, parts: Sequence[Source]) -> str:
-        """Names types that no operator takes packed; empty where there are none. Reads nothing."""
-        infos = [self._tensors.infos[part.name] for part in parts]
-        kinds = sorted({info.dtype for info in infos if info.quantized and not info.packed_type})
-        return f"{' and '.join(kinds)} cannot stay packed; {', '.join(FORMS)} can" if kinds else ""
+    def _of_unknown_form(self, parts: Sequence[Source]) -> dict[str, str]:
+        """Tensors whose codes no operator takes, and their types. Reads nothing."""
+        infos = {part.name: self._tensors.infos[part.name] for part in parts}
+        return {name: info.dtype for name, info in infos.items() if info.quantized and not info.packed_type}
 
     def report(self) -> None:
         """Log what had to be expanded."""

@@ -119,8 +119,8 @@ def load_model(
         model = unless_refused(model)
     if weights == WEIGHTS_PACKED and not packed_weights(nnx.state(model.module)):
         raise ConfigError(
-            f"--weights packed: {checkpoint.path} has no weights that can stay packed, but {_stored_types(checkpoint)}; "
-            "those of MLX's affine form with scales in bfloat16 or float16 can, and GGUF's "
+            f"--weights packed: {checkpoint.path} has no weights that can stay packed; found "
+            f"{_stored_types(checkpoint)}, expected MLX's affine form with scales in bfloat16 or float16, or GGUF's "
             f"{', '.join(FORMS)}; leave it out or give --weights dense"
         )
     log.info("weights: %s", model.weights)
