@@ -22,6 +22,10 @@ ABSENT = -1e30
 """Logit of a token that a reduced vocabulary lacks, while penalties and bans are worked out over all tokens."""
 
 
+_token = jax.jit(keyed_draw, static_argnames=("route",))
+"""Both ways of a condition draw; as a function of its own that is lowered and compiled once."""
+
+
 class DrawRules(NamedTuple):
     """How each row is drawn. Everything is per row [R] but `seed` [R, 2] (uint32 low and high word).
 
@@ -189,17 +193,16 @@ def draw_as_read[Source](
     Both ways of the condition read for themselves: what crosses a condition has to lie in memory, so that rules which
     were read before it would be a small kernel each.
     """
-    count = jnp.int32(len(logits))
 
     def plain(x: jax.Array, source: Source) -> Drawn:
         rules, _ = read(source)
-        return Drawn(keyed_draw(x, _keys(rules, masked=False), count, route=route), *_no_logprobs(len(x)))
+        return Drawn(_token(x, _keys(rules, masked=False), jnp.int32(len(x)), route=route), *_no_logprobs(len(x)))
 
     def every_step(x: jax.Array, source: Source) -> Drawn:
         rules, lane = read(source)
         adjusted = jax.lax.cond(_adjusts(rules), lambda x: adjust(x, rules, tables, lane), lambda x: x, x)
         masked = _masked(x, adjusted, rules)
-        token = keyed_draw(masked, _keys(rules, masked=True), count, route=route)
+        token = _token(masked, _keys(rules, masked=True), jnp.int32(len(x)), route=route)
         wanted = jnp.any(rules.logprobs)
         return Drawn(token, *jax.lax.cond(wanted, lambda x: raw_logprobs(x, token), lambda x: _no_logprobs(len(x)), x))
 
@@ -232,7 +235,6 @@ def draw_among(
     Raises:
         Unsupported: where the device route does not take as many columns.
     """
-    count = jnp.int32(len(logits))
 
     def over_all(columns: jax.Array) -> jax.Array:
         every = jnp.full((columns.shape[0], tables.bias.shape[1]), ABSENT, columns.dtype).at[:, ids].set(columns)
@@ -240,10 +242,10 @@ def draw_among(
 
     def every_step(x: jax.Array) -> jax.Array:
         adjusted = jax.lax.cond(_adjusts(rules), over_all, lambda x: x, x)
-        return keyed_draw(_masked(x, adjusted, rules), _keys(rules, masked=True), count, ids, route=route)
+        return _token(_masked(x, adjusted, rules), _keys(rules, masked=True), jnp.int32(len(x)), ids, route=route)
 
     def plain(x: jax.Array) -> jax.Array:
-        return keyed_draw(x, _keys(rules, masked=False), count, ids, route=route)
+        return _token(x, _keys(rules, masked=False), jnp.int32(len(x)), ids, route=route)
 
     column = jax.lax.cond(_adjusts(rules) | _filters(rules), every_step, plain, logits)
     return jnp.where(column == NOT_FINITE, NOT_FINITE, ids[column])
