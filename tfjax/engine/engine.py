@@ -165,7 +165,7 @@ class Engine:
     # The lane loop's listener (engine thread)
 
     def on_tokens(self, stream: Stream, tokens: Sequence[int], logprobs: Sequence[TokenLogprob] | None) -> None:
-        self._replies[stream.request.id].on_tokens(tokens, logprobs)
+        self._replies[stream.request.id].on_tokens(tokens, logprobs, stream.request.stop_ids)
 
     def on_finish(self, stream: Stream) -> None:
         reply = self._replies.pop(stream.request.id)
@@ -226,7 +226,7 @@ class Engine:
             stop_ids=frozenset((*generation.stop_token_ids, *eos_ids)),
             drafts=generation.draft,
             sampling=generation.sampling,
-            check=reply.check,
+            check=reply.check if reply.may_stop else None,  # else text is made once the next drafts are asked for
             least_match=COPY_LEAST_MATCH,
             salt=generation.cache_salt,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tfjax.engine.api import Event, Finished, Generation, Sink, Stats, TokenLogprob, Tokens
 from tfjax.lanes.stream import Counts, Stream, Times
@@ -49,6 +49,11 @@ class Reply:
         stream = self.stream
         return stream is None or (stream.lane < 0 and stream.reason is None)
 
+    @property
+    def may_stop(self) -> bool:
+        """Whether a stop string may end the reply, so that `check` has to see each token before it is emitted."""
+        return any(self.generation.stop)
+
     def check(self, token: int) -> bool:
         """Take the next emitted token (no stop id); True once a stop string is complete."""
         self._add(self._stops.push(self._detokenizer.push(token)))
@@ -59,8 +64,13 @@ class Reply:
         self._characters += len(text)
         self._pieces.append(text)
 
-    def on_tokens(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprob] | None) -> None:
-        """Send what one round emitted; the text of all but a stop id came through `check`."""
+    def on_tokens(
+        self, tokens: Sequence[int], logprobs: Sequence[TokenLogprob] | None, stop_ids: Collection[int] = ()
+    ) -> None:
+        """Send what one round emitted. `check` has seen all but a stop id, or none of them."""
+        for token in tokens[len(self._text_ends) :]:
+            if token not in stop_ids:
+                self.check(token)
         self._hash.update(struct.pack(f"<{len(tokens)}i", *tokens))
         text, self._pieces = "".join(self._pieces), []
         ends = self._text_ends + [self._characters] * (len(tokens) - len(self._text_ends))
