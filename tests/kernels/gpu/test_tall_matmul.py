@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from tests.kernels.gpu.test_lowering import SCALAR, bf16, lower
+from tests.row_invariance import bits
+from tfjax.kernels.gpu import layer_matmul as few
 from tfjax.kernels.gpu.launch import Launch
 from tfjax.kernels.gpu.plans import TALLEST_ROWS, Form, Plan, split_of, tall_plan_of
 from tfjax.kernels.gpu.tall_matmul import tall_glu, tall_matmul
 from tfjax.kernels.layer_matmul import layer_matmul
+from tfjax.kernels.reduce import in_order
 from tfjax.kernels.routes import Unsupported
 from tfjax.kernels.specs import SPECS
 
@@ -70,3 +73,36 @@ def test_the_interpreter_walks_several_tiles() -> None:
     found = run(x, weight, layer, count, split=2, bias=bias)
     wanted = layer_matmul(x, weight, layer, count, split=2, bias=bias).sum(0)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+
+
+STEP = 64
+SIZES_OF_STEPS = 2.0 ** np.array([18, 0, 0, 0, 18, 0])
+"""By which the inputs of each step differ: its sum is exact, and adding it to others rounds by their order."""
+
+
+def told_by_order() -> dict[str, Any]:
+    """Rows, a stack and biases whose sums have other bits in another order of steps, of parts or of the bias."""
+    random = np.random.default_rng(0)
+    inner, columns = STEP * len(SIZES_OF_STEPS), 128
+    x, weight = (random.integers(-8, 9, shape) for shape in ((TALLEST_ROWS, inner), (2, columns, inner)))
+    bias = 100 * random.normal(size=(2, columns))
+    sized = x * np.repeat(SIZES_OF_STEPS, STEP)
+    return {
+        name: jnp.asarray(value, jnp.bfloat16) for name, value in (("x", sized), ("weight", weight), ("bias", bias))
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gated", [False, True])
+def test_the_interpreter_adds_in_the_order_of_few_rows(gated: bool) -> None:
+    """Step after step, the bias to the first part, part after part: the bits are those of a window's rows."""
+    operands, own, layer, how = told_by_order(), slice(100, 164), jnp.int32(1), Launch(interpret=True)
+    window = operands | {"x": operands["x"][own]}
+    counted = functools.partial(dict, layer=layer, how=how)
+    if gated:
+        found = tall_glu(**operands, **counted(count=jnp.int32(TALLEST_ROWS)))
+        wanted = few.layer_glu(**window, **counted(count=jnp.int32(64)))
+    else:
+        found = tall_matmul(**operands, **counted(count=jnp.int32(TALLEST_ROWS)), split=2)
+        wanted = in_order(few.layer_matmul(**window, **counted(count=jnp.int32(64)), split=2))
+    assert np.array_equal(bits(found[own]), bits(wanted))
