@@ -45,8 +45,9 @@ class ScriptedStep:
         self.fault = fault
         self.buckets: list[Bucket] = []
 
-    def compile(self, bucket: Bucket, state: Any, page_table: Any) -> None:
-        """Nothing to do."""
+    def prepare(self, bucket: Bucket, state: Any, page_table: Any) -> Callable[[], None]:
+        """There is nothing to compile."""
+        return lambda: None
 
     def __call__(self, bucket: Bucket, state: State, token: Any, matrix: Any, page_table: Any) -> Any:
         self.buckets.append(bucket)

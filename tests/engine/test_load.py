@@ -66,7 +66,7 @@ class StubKernels:
                 outer.made.append(self)
 
         monkeypatch.setattr(load, "TargetBackend", Stub)
-        monkeypatch.setattr(load, "how_far", lambda backend, model: "")
+        monkeypatch.setattr(load, "how_far", lambda backend, reference: "")
         self.model = loaded_stacked(TINY, np.float32)
         self.backend, self.report = load.start_backend(self.model, MEMORY, lambda phase, share: None)
 

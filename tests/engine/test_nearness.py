@@ -13,10 +13,11 @@ from tests.models.tiny_stacked import loaded_stacked
 from tfjax.engine import load, step
 from tfjax.engine.buckets import kernel_plan
 from tfjax.engine.memory import MemoryPlan
-from tfjax.engine.nearness import how_far
+from tfjax.engine.nearness import Reference, how_far
 from tfjax.engine.probe import ProbeReport
 from tfjax.engine.step import Step
 from tfjax.engine.target import TargetBackend
+from tfjax.engine.weights import LoadedModel
 
 MEMORY = MemoryPlan(128, False, 2, 8, cache_bytes=0, weight_bytes=0, budget_bytes=0)
 MODEL = loaded_stacked(TINY, jnp.bfloat16)
@@ -32,12 +33,18 @@ def backend() -> TargetBackend:
     return made
 
 
+def reference(model: LoadedModel = MODEL) -> Reference:
+    made = Reference(model, kernel_plan(8).verify[0])
+    made.prepare()()
+    return made
+
+
 def test_equal_operators_are_near() -> None:
-    assert how_far(backend(), MODEL) == ""
+    assert how_far(backend(), reference()) == ""
 
 
 def test_other_values_are_not() -> None:
-    assert "of their length, 0.4 at most" in how_far(backend(), loaded_stacked(TINY, jnp.bfloat16, seed=1))
+    assert "of their length, 0.4 at most" in how_far(backend(), reference(loaded_stacked(TINY, jnp.bfloat16, seed=1)))
 
 
 def test_a_later_forward_alone_may_be_far(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +59,7 @@ def test_a_later_forward_alone_may_be_far(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(type(module), "__call__", wrong_later)
     broken = backend()
     monkeypatch.undo()
-    assert "0.4 at most" in how_far(broken, MODEL)
+    assert "0.4 at most" in how_far(broken, reference())
 
 
 def test_what_is_not_finite_is_not_near(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +68,7 @@ def test_what_is_not_finite_is_not_near(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(type(module), "logits", lambda self, hidden: logits(self, hidden).at[:, 3].set(jnp.nan))
     broken = backend()
     monkeypatch.undo()
-    assert "by nan of their length" in how_far(broken, MODEL)
+    assert "by nan of their length" in how_far(broken, reference())
 
 
 @pytest.mark.parametrize("row", [2, 3], ids=["greedy", "with noise"])
@@ -75,12 +82,18 @@ def test_a_draw_that_the_logits_do_not_give(monkeypatch: pytest.MonkeyPatch, row
     monkeypatch.setattr(step, "draw_as_read", other)
     broken = backend()
     monkeypatch.undo()
-    assert "below the best one's, 0.001 at most" in how_far(broken, MODEL)
+    assert "below the best one's, 0.001 at most" in how_far(broken, reference())
 
 
 def test_the_loader_goes_on_without_kernels_that_are_far(monkeypatch: pytest.MonkeyPatch) -> None:
     made, refused = backend(), list[str]()
-    monkeypatch.setattr(load, "attempt", lambda *_: (made, EXACT))
+
+    def attempt(*given: Any) -> tuple[TargetBackend, ProbeReport]:
+        for prepare in given[-1]:
+            prepare()()
+        return made, EXACT
+
+    monkeypatch.setattr(load, "attempt", attempt)
     other = loaded_stacked(TINY, jnp.bfloat16, seed=1)
     assert load.start_kernels(other, MEMORY, lambda phase, share: None, (), refused) is None
     assert "kernels are not exact: logits differ from the reference operators'" in refused[0]

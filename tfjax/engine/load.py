@@ -23,7 +23,7 @@ from tfjax.checkpoints.digest import weights_sha256
 from tfjax.config import ServeConfig
 from tfjax.engine.buckets import Plan, kernel_plan, row_invariant_plan, single_bucket_plan
 from tfjax.engine.compiles import compiles
-from tfjax.engine.compiling import compile_all
+from tfjax.engine.compiling import Prepare, compile_all
 from tfjax.engine.drafters.choosing import choose_drafter
 from tfjax.engine.drafters.joining import add_drafter, describe_drafters, host_drafts
 from tfjax.engine.engine import Engine, Served
@@ -31,7 +31,7 @@ from tfjax.engine.fitting import fit_both
 from tfjax.engine.kernel_choice import Kernels
 from tfjax.engine.least_rows import find_least_rows
 from tfjax.engine.memory import MemoryPlan
-from tfjax.engine.nearness import how_far
+from tfjax.engine.nearness import Reference, how_far
 from tfjax.engine.opening import loop_settings, open_model
 from tfjax.engine.packing import weights_of
 from tfjax.engine.probe import ProbeReport, probe
@@ -131,11 +131,16 @@ def start_backend(
 
 
 def attempt(
-    model: LoadedModel, plan: Plan, memory: MemoryPlan, progress: Progress, taps: Sequence[int]
+    model: LoadedModel,
+    plan: Plan,
+    memory: MemoryPlan,
+    progress: Progress,
+    taps: Sequence[int],
+    beside: Sequence[Prepare] = (),
 ) -> tuple[TargetBackend, ProbeReport]:
-    """Compile and probe one plan."""
+    """Compile and probe one plan; `beside` are other programs that are compiled in the same time."""
     backend = TargetBackend(model, Step(model.module, taps, model.kernels.route), plan, memory)
-    compile_buckets(backend, progress)
+    compile_buckets(backend, progress, beside)
     progress(f"proving row invariance ({plan.arithmetic})", 0.0)
     report, backend.state = probe(backend.step, plan, memory, backend.vocab, backend.state)
     return backend, report
@@ -152,8 +157,9 @@ def start_kernels(
     assert form is not None
     plan = kernel_plan(form.tile_rows(model.config))
     try:
-        backend, report = attempt(model, plan, memory, progress, taps)
-        far = how_far(backend, model) if report.passed else ""
+        reference = Reference(model, plan.verify[0])
+        backend, report = attempt(model, plan, memory, progress, taps, [reference.prepare])
+        far = how_far(backend, reference) if report.passed else ""
     except Exception as error:  # noqa: BLE001 - compilers fail in many ways, and the reference still serves
         refused.append(f"{name} kernels failed: {type(error).__name__}: {str(error)[:500]}")
     else:
@@ -182,14 +188,14 @@ def outcome(plan: Plan, report: ProbeReport, refused: Sequence[str]) -> str:
     return f"row invariance proved: {proved} ({plan.arithmetic} arithmetic, {how})"
 
 
-def compile_buckets(backend: TargetBackend, progress: Progress) -> None:
-    """Compile every bucket."""
+def compile_buckets(backend: TargetBackend, progress: Progress, beside: Sequence[Prepare] = ()) -> None:
+    """Compile every bucket, and the programs `beside`, which begin first."""
     buckets = backend.plan.all
     cache = jax.config.jax_compilation_cache_dir
     later = f"later ones read them from {cache}" if cache else "so does every later one, for there is no compile cache"
     log.info("compiling %d programs; the first start takes a minute or two, %s", len(buckets), later)
     programs = [partial(backend.step.prepare, bucket, backend.state, backend.page_table) for bucket in buckets]
-    compile_all(programs, "compiling", progress)
+    compile_all([*beside, *programs], "compiling", progress)
     backend.warm_up()
 
 

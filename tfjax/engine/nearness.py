@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tfjax.engine.lane_tables import empty_tables
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
-from tfjax.engine.step import Bucket, State, Step
+from tfjax.engine.step import Bucket, Compile, State, Step
 from tfjax.engine.target import TargetBackend
 from tfjax.engine.weights import LoadedModel
 from tfjax.kernels.noise import gumbel
@@ -42,15 +42,36 @@ class _Rows(NamedTuple):
     drawn: NDArray[np.int32]
 
 
-def how_far(backend: TargetBackend, model: LoadedModel) -> str:
-    """How the kernels' first rows differ from the reference's, or their draws from what the logits say; empty for none.
+class Reference:
+    """The first rows of a stacked model by the reference operators, on a cache of one page."""
 
-    Costs the compilation of one small program of reference operators.
-    """
+    def __init__(self, model: LoadedModel, bucket: Bucket):
+        """Nothing is compiled yet."""
+        form = model.family.stacked
+        assert form is not None
+        module: Any = nnx.merge(*nnx.split(model.module))
+        module.route = Route.REFERENCE
+        self.bucket, self.vocab, self.step = bucket, model.config.vocab, Step(module)
+        cache = form.empty_cache(model.config, 2, PAGE_ROWS, 2, model.dtype)
+        self.table = np.zeros((2, BLOCK_KEYS // PAGE_ROWS), np.int32)
+        self.state = State(cache, empty_tables(2, self.vocab, BLOCK_KEYS))
+
+    def prepare(self) -> Compile:
+        """Lower its program; what is returned compiles it."""
+        return self.step.prepare(self.bucket, self.state, jnp.asarray(self.table))
+
+    def rows(self) -> _Rows:
+        """Computes them, after `prepare` and what it returned."""
+        found, self.state = _first_rows(self.step, self.bucket, self.state, self.table, self.vocab)
+        return found
+
+
+def how_far(backend: TargetBackend, reference: Reference) -> str:
+    """How the kernels' first rows differ from the reference's, or their draws from their logits; empty for none."""
     bucket = backend.plan.verify[0]
     table = np.zeros((backend.memory.lanes + 1, backend.memory.pages_per_lane), np.int32)
     ours, backend.state = _first_rows(backend.step, bucket, backend.state, table, backend.vocab)
-    wanted = _reference(model, bucket, backend.vocab)
+    wanted = reference.rows()
     apart = np.linalg.norm(ours.logits - wanted.logits, axis=1) / np.linalg.norm(wanted.logits, axis=1)
     distance = float(np.median(apart.reshape(FORWARDS, -1), 1).max())
     if not distance <= MOST_DISTANCE:
@@ -59,20 +80,6 @@ def how_far(backend: TargetBackend, model: LoadedModel) -> str:
     if not lack <= MOST_LACK:
         return f"a drawn token's score is {lack:.2g} below the best one's, {MOST_LACK} at most"
     return ""
-
-
-def _reference(model: LoadedModel, bucket: Bucket, vocab: int) -> _Rows:
-    """The same rows by the reference operators, on a cache of one page."""
-    form = model.family.stacked
-    assert form is not None
-    module: Any = nnx.merge(*nnx.split(model.module))
-    module.route = Route.REFERENCE
-    step = Step(module)
-    cache = form.empty_cache(model.config, 2, PAGE_ROWS, 2, model.dtype)
-    table = np.zeros((2, BLOCK_KEYS // PAGE_ROWS), np.int32)
-    state = State(cache, empty_tables(2, vocab, BLOCK_KEYS))
-    step.compile(bucket, state, jnp.asarray(table))
-    return _first_rows(step, bucket, state, table, vocab)[0]
 
 
 def _first_rows(step: Step, bucket: Bucket, state: State, table: NDArray[np.int32], vocab: int) -> tuple[_Rows, State]:
