@@ -18,8 +18,9 @@ def stream(name: str) -> Stream:
     return Stream(Request(name, (1,), 9), 9, Times(0.0))
 
 
-A, B, C, D = (stream(name) for name in "abcd")
-LYING: dict[Stream, Any] = {A: (FIRST, 1), B: (SECOND, 0), C: (FIRST, 0)}
+A, B, C, D, E = (stream(name) for name in "abcde")
+UNMADE = jnp.array([[30, -1, -7], [-1, -1, -1]], jnp.int32)
+LYING: dict[Stream, Any] = {A: (FIRST, 1), B: (SECOND, 0), C: (FIRST, 0), E: (UNMADE, 0)}
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,14 @@ def test_drafts_stand_behind_their_pending_tokens(tokens: HeldTokens) -> None:
 
 def test_drafts_of_several_holds(tokens: HeldTokens) -> None:
     assert put(tokens, 8, Window(A, 5, 7, held=3), Window(B, 5, 8, held=2)) == [7, 13, 14, 15, 8, 20, 21, 0]
+
+
+def test_drafts_that_were_not_made_are_no_tokens_whatever_other_holds_there_are(tokens: HeldTokens) -> None:
+    alone = put(tokens, 8, Window(E, 5, 7, held=3))
+    beside = put(tokens, 8, Window(E, 5, 7, held=3), Window(B, 5, 8, held=2), Window(D, 5, 9))
+    assert alone[:2] == beside[:2] == [7, 30]
+    assert max(alone[2:4] + beside[2:4]) < 0
+    assert beside[4:] == [8, 20, 21, 9]
 
 
 def test_where_there_are_none_the_pending_token_stands_in(tokens: HeldTokens) -> None:

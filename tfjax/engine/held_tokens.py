@@ -17,6 +17,9 @@ HeldDrafts = Callable[[Stream], tuple[jax.Array, int] | None]
 """Where a stream's waiting drafts lie, if there are any: int32 [S, depth] of the hold that made them (a negative number
 for none), and the stream's row of it."""
 
+NO_PLACE = jnp.iinfo(jnp.int32).min
+"""Stands for a draft that is none, and is further from 0 than any place."""
+
 
 class HeldTokens:
     """Makes the tokens of forwards of some row counts from those of the host and drafts of one shape."""
@@ -27,14 +30,14 @@ class HeldTokens:
         for width in widths:
             tokens = jax.ShapeDtypeStruct((width,), jnp.int32)
             drafts = jax.ShapeDtypeStruct(shape, jnp.int32)
-            self._compiled[width] = jax.jit(_put).lower(tokens, drafts, tokens).compile()
+            self._compiled[width] = jax.jit(_put).lower(tokens, drafts).compile()
 
     def put(self, token: NDArray[np.int32], windows: Sequence[Window]) -> jax.Array:
         """Tokens of a forward over these windows. Shape: int32 [rows], those of the host.
 
         Where a window's drafts are not there its pending token stands in; the target rejects it.
         """
-        places: dict[int, tuple[jax.Array, list[int]]] = {}
+        holds: dict[int, tuple[int, jax.Array]] = {}
         row = 0
         for window in windows:
             waiting = self._held(window.stream) if window.held else None
@@ -42,17 +45,25 @@ class HeldTokens:
                 token[row + 1 : row + 1 + window.held] = window.pending or 0
             else:
                 drafts, index = waiting
-                _, place = places.setdefault(id(drafts), (drafts, [-1] * len(token)))
-                first = index * drafts.shape[1]
-                place[row + 1 : row + 1 + window.held] = range(first, first + window.held)
+                number, _ = holds.setdefault(id(drafts), (len(holds), drafts))
+                first = -1 - (number * drafts.shape[0] + index) * drafts.shape[1]
+                token[row + 1 : row + 1 + window.held] = range(first, first - window.held, -1)
             row += window.rows
         filled: Any = token
-        for drafts, place in places.values():
-            filled = self._compiled[len(token)](filled, drafts, np.array(place, np.int32))
+        for _, drafts in holds.values():
+            filled = self._compiled[len(token)](filled, drafts)
         on_device: jax.Array = filled
         return on_device
 
 
-def _put(token: jax.Array, drafts: jax.Array, place: jax.Array) -> jax.Array:
-    """Take a draft wherever there is a place. Shapes: int32 [rows], [S, depth], [rows] -> [rows]."""
-    return jnp.where(place >= 0, drafts.reshape(-1)[jnp.maximum(place, 0)], token)
+def _put(token: jax.Array, drafts: jax.Array) -> jax.Array:
+    """Take drafts where negative tokens tell their places: -1 is the first of this hold, the next hold's come after it.
+
+    Those places are told as the next hold's own then. Where a draft is none there is no place in any hold.
+
+    Shapes: int32 [rows], [S, depth] -> [rows].
+    """
+    place, size = -1 - token, drafts.size
+    draft = drafts.reshape(-1)[jnp.clip(place, 0, size - 1)]
+    taken = jnp.where(draft < 0, NO_PLACE, draft)
+    return jnp.where(place < 0, token, jnp.where(place < size, taken, token + size))
