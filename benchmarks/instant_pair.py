@@ -75,13 +75,13 @@ def instant_absorb(step: BlockStep, rows: int, features: Any, cache: Any, page_t
 def instant_hold(step: BlockStep, streams: int, cache: Any, tables: Any, page_table: jax.Array) -> Any:
     plan = step.plan
 
-    def program(parameters: Any, cache: Any, tables: Any, matrix: jax.Array, asks: Any, pages: Any) -> Any:
-        position = jnp.pad(unpack(matrix)["position"], (0, plan.most_streams - streams))
+    def program(parameters: Any, cache: Any, tables: Any, told: jax.Array, pages: Any) -> Any:
+        position = jnp.pad(unpack(told)["position"], (0, plan.most_streams - streams))
         token = text_at(position[:, None] + 1 + jnp.arange(plan.depth))
         return Drafts(token, jnp.full(token.shape, 0.95)), cache
 
-    matrix, asks = _int32(len(FIELDS), streams), _int32(len(ASK_FIELDS), streams)
-    return _compiled(program, step.parameters, cache, tables, matrix, asks, page_table)
+    told = _int32(len(FIELDS) + len(ASK_FIELDS), streams)
+    return _compiled(program, step.parameters, cache, tables, told, page_table)
 
 
 def _compiled(program: Callable[..., Any], *arguments: Any) -> Any:

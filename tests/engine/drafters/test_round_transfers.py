@@ -26,10 +26,11 @@ from tfjax.lanes.settings import Settings
 from tfjax.lanes.stream import Request
 
 ROUNDS = 20
-STEADY = ["put takes 2", "verify takes 1", "absorb takes 1", "read 32", "read 32", "hold takes 2"]
-"""Tokens and the places of drafts among them; rows; places of features; rows and asks of the next
-block. What is read is a row of drawn tokens and one of the drafts that were shown. The drafts of the next round are
-queued behind that, and never read by themselves."""
+STEADY = ["put takes 1", "verify takes 1", "absorb takes 1", "read 32", "read 32", "hold takes 1"]
+"""Tokens with the places of drafts among them; rows; places of features; rows and asks of the next block.
+
+What is read is a row of drawn tokens and one of the drafts that were shown. The drafts of the next round are queued
+behind that, and never read by themselves."""
 
 
 @pytest.fixture

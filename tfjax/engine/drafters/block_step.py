@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from tfjax.engine.drafters.block_plan import BlockBucket, BlockPlan
@@ -111,13 +112,14 @@ class BlockStep:
         return self._prepare(rows, self.absorbing, cache, (features, _int32(2, rows), page_table))
 
     def prepare_holding(self, bucket: BlockBucket, cache: Any, tables: LaneTables, page_table: jax.Array) -> Compile:
-        """The same for `holding`."""
+        """The same for `holding`, which is given matrix and asks as one array: each array takes a transfer."""
 
-        def traced(parameters: Any, cache: Any, *arrays: Any) -> Any:
-            return self.holding(bucket, parameters, cache, *arrays)
+        def traced(parameters: Any, cache: Any, tables: LaneTables, told: jax.Array, page_table: jax.Array) -> Any:
+            matrix, asks = told[: len(FIELDS)], told[len(FIELDS) :]
+            return self.holding(bucket, parameters, cache, tables, matrix, asks, page_table)
 
-        matrix, asks = _int32(len(FIELDS), bucket.streams), _int32(len(ASK_FIELDS), bucket.streams)
-        return self._prepare(bucket, traced, cache, (tables, matrix, asks, page_table))
+        told = _int32(len(FIELDS) + len(ASK_FIELDS), bucket.streams)
+        return self._prepare(bucket, traced, cache, (tables, told, page_table))
 
     def _prepare(self, key: Hashable, traced: Callable[..., Any], cache: Any, shapes: tuple[Any, ...]) -> Compile:
         lowered = jax.jit(traced, donate_argnums=1).lower(self.parameters, cache, *shapes)
@@ -135,7 +137,8 @@ class BlockStep:
         self, bucket: BlockBucket, cache: Any, tables: LaneTables, matrix: Any, asks: Any, page_table: jax.Array
     ) -> tuple[Drafts, Any]:
         """Queue `holding`. `cache` is donated: use the returned one from here on."""
-        result: tuple[Drafts, Any] = self._compiled[bucket](self.parameters, cache, tables, matrix, asks, page_table)
+        told = np.concatenate([matrix, asks])
+        result: tuple[Drafts, Any] = self._compiled[bucket](self.parameters, cache, tables, told, page_table)
         return result
 
 
