@@ -36,10 +36,21 @@ from tfjax.models.llama import Llama
 from tfjax.models.stacked_llama import StackedLlama, tile_rows
 from tfjax.text.loading import load_tokenizer
 
-VOCAB = 64
-LLAMA = {name: shape for name, shape in gguf_files.SHAPES.items() if len(shape) == 2} | {
-    "token_embd.weight": (VOCAB, gguf_files.HIDDEN)
+VOCAB, LAYERS = 64, 2
+SHAPES = {
+    name.replace("blk.0.", f"blk.{layer}."): shape
+    for name, shape in gguf_files.SHAPES.items()
+    for layer in range(LAYERS if name.startswith("blk.") else 1)
+} | {"token_embd.weight": (VOCAB, gguf_files.HIDDEN)}
+LLAMA = {name: shape for name, shape in SHAPES.items() if len(shape) == 2}
+KEYS: Mapping[str, Any] = {
+    "llama.block_count": LAYERS,
+    "llama.vocab_size": VOCAB,
+    "tokenizer.ggml.tokens": [str(token) for token in range(VOCAB)],
+    "tokenizer.ggml.token_type": [1] * VOCAB,
 }
+"""More tokens than the file's usual ones, as the draw takes the likeliest twenty."""
+
 QKV = "layers.0.attention.qkv.weight"
 FOUND_QKV = "model.layers.0.self_attn"
 
@@ -57,10 +68,10 @@ def llama(folder: Path, kind: str, kinds: Mapping[str, str] | None = None) -> Ch
     """A Llama whose matrices are of one type, but for those that `kinds` names by GGUF name."""
     chosen = {name: (kinds or {}).get(name, kind) for name in LLAMA}
     quantized = {name: blocks_of(name, LLAMA[name], kind) for name, kind in chosen.items() if kind != "F32"}
-    # The draw takes the likeliest twenty tokens, more than the file's usual vocabulary has.
-    tokens = {"llama.vocab_size": VOCAB, "tokenizer.ggml.tokens": [str(token) for token in range(VOCAB)]}
-    types = {"tokenizer.ggml.token_type": [1] * VOCAB}
-    return open_checkpoint(gguf_files.write_gguf(folder / "m.gguf", metadata=tokens | types, quantized=quantized))
+    norms = {name: np.ones(shape, np.float32) for name, shape in SHAPES.items() if len(shape) == 1}
+    plain = {name: gguf_files.values(name, LLAMA[name]) for name, kind in chosen.items() if kind == "F32"}
+    path = gguf_files.write_gguf(folder / "m.gguf", metadata=KEYS, tensors=norms | plain, quantized=quantized)
+    return open_checkpoint(path)
 
 
 def lfm2_moe(folder: Path) -> Checkpoint:
@@ -84,14 +95,15 @@ def same_values(packed: LoadedModel, dense: LoadedModel) -> None:
         assert np.array_equal(bits(expanded(weight)), bits(wanted)), path
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
-def test_every_matrix_stays_packed_with_its_values(tmp_path: Path, kind: str) -> None:
+def test_every_matrix_stays_packed_with_its_values(tmp_path: Path, kind: str, dtype: str) -> None:
     """Rows of q and k in the order of the model, embedding and tied head too."""
     checkpoint = llama(tmp_path, kind)
-    packed, dense = loaded(checkpoint, "packed"), loaded(checkpoint, "dense")
+    packed, dense = loaded(checkpoint, "packed", dtype), loaded(checkpoint, "dense", dtype)
     same_values(packed, dense)
     found = packed_weights(nnx.state(packed.module))
-    assert len(found) == sum(weight.ndim > 1 for weight in parameters(dense).values()) == 5
+    assert len(found) == sum(weight.ndim > 1 for weight in parameters(dense).values()) == 1 + 4 * LAYERS
     assert {(weight.bits, weight.group, weight.scales.dtype.name) for weight in found} == {
         (8 if kind == "Q8_0" else 4, 32, "float16")
     }
@@ -174,11 +186,26 @@ def test_what_cannot_stay_packed_is_expanded_and_named(
 def test_types_of_one_form_go_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Codes, scales and biases of Q4_0 and Q4_1 are of one kind, so that they fill one stack."""
     monkeypatch.setattr(weights, "choose_kernels", lambda *_: KERNELS)
-    checkpoint = llama(tmp_path, "Q4_1", {"blk.0.attn_v.weight": "Q4_0", "blk.0.ffn_up.weight": "Q4_0"})
+    checkpoint = llama(tmp_path, "Q4_1", {"blk.0.attn_v.weight": "Q4_0", "blk.1.ffn_down.weight": "Q4_0"})
     packed = loaded(checkpoint, "packed")
     assert isinstance(packed.module, StackedLlama)
     assert len(packed_weights(nnx.state(packed.module))) == 5
     same_values(packed, loaded(checkpoint, "dense"))
+
+
+@pytest.mark.parametrize("kind", ["Q6_K", "Q8_0"])
+def test_layers_of_several_forms_stay_packed_in_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A stack of them would be dense, for one layer's sake."""
+    monkeypatch.setattr(weights, "choose_kernels", lambda *_: DEVICE)
+    checkpoint = llama(tmp_path, "Q4_1", {"blk.1.ffn_down.weight": kind})
+    packed = loaded(checkpoint, "packed")
+    assert isinstance(packed.module, Llama)
+    assert "packed alike" in packed.kernels.reason
+    found = parameters(packed)
+    assert isinstance(found["layers.0.mlp.down.weight"], PackedWeight)
+    assert isinstance(found["layers.1.mlp.down.weight"], PackedWeight) == (kind == "Q8_0")
 
 
 def test_a_file_with_nothing_to_pack_is_refused(tmp_path: Path) -> None:
