@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tfjax.engine.compiling import Compile, compile_all
+from tfjax.engine.compiling import compile_all
+from tfjax.engine.kept_programs import Compile
 
 
 def nowhere(phase: str, share: float) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from tfjax.engine.step import Compile
+from tfjax.engine.kept_programs import Compile
 from tfjax.engine.weights import Progress
 
 type Prepare = Callable[[], Compile]

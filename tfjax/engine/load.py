@@ -28,6 +28,7 @@ from tfjax.engine.drafters.choosing import choose_drafter
 from tfjax.engine.drafters.joining import add_drafter, describe_drafters, host_drafts
 from tfjax.engine.engine import Engine, Served
 from tfjax.engine.fitting import fit_both
+from tfjax.engine.kept_programs import kept_for
 from tfjax.engine.kernel_choice import Kernels
 from tfjax.engine.least_rows import find_least_rows
 from tfjax.engine.memory import MemoryPlan
@@ -139,7 +140,8 @@ def attempt(
     beside: Sequence[Prepare] = (),
 ) -> tuple[TargetBackend, ProbeReport]:
     """Compile and probe one plan; `beside` are other programs that are compiled in the same time."""
-    backend = TargetBackend(model, Step(model.module, taps, model.kernels.route), plan, memory)
+    kept = kept_for(model.module, model.config, model.kernels.route)
+    backend = TargetBackend(model, Step(model.module, taps, model.kernels.route, kept), plan, memory)
     compile_buckets(backend, progress, beside)
     progress(f"proving row invariance ({plan.arithmetic})", 0.0)
     report, backend.state = probe(backend.step, plan, memory, backend.vocab, backend.state)

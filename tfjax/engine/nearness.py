@@ -12,9 +12,10 @@ import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
 
+from tfjax.engine.kept_programs import Compile
 from tfjax.engine.lane_tables import empty_tables
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
-from tfjax.engine.step import Bucket, Compile, State, Step
+from tfjax.engine.step import Bucket, State, Step
 from tfjax.engine.target import TargetBackend
 from tfjax.engine.weights import LoadedModel
 from tfjax.kernels.noise import gumbel

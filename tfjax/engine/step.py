@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,14 +11,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from tfjax.engine.kept_programs import NOTHING_KEPT, Compile, KeptPrograms
 from tfjax.engine.rows_buffer import FIELDS, unpack
 from tfjax.kernels.draw import Drawn, DrawRules, LaneTables, draw_as_read
 from tfjax.kernels.paged_attention import Tiles
 from tfjax.kernels.routes import Route
 from tfjax.models.rows import Rows
-
-type Compile = Callable[[], None]
-"""Compiles a lowered program and keeps it. May be called in any thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +60,15 @@ class Stepped(NamedTuple):
 class Step:
     """A model's forward, compiled per bucket. Parameters are arguments, never constants of the program."""
 
-    def __init__(self, model: nnx.Module, taps: Sequence[int] = (), route: Route = Route.REFERENCE):
+    def __init__(
+        self,
+        model: nnx.Module,
+        taps: Sequence[int] = (),
+        route: Route = Route.REFERENCE,
+        kept: KeptPrograms = NOTHING_KEPT,
+    ):
         """`taps` are the layers whose features every forward tells, `route` is the draw's."""
-        self.taps, self.route = tuple(taps), route
+        self.taps, self.route, self.kept = tuple(taps), route, kept
         self.definition, parameters = nnx.split(model)
         self.parameters, self._tree = jax.tree.flatten(parameters)
         self._compiled: dict[Bucket, Any] = {}
@@ -100,15 +104,16 @@ class Step:
             self.prepare(bucket, state, page_table)()
 
     def prepare(self, bucket: Bucket, state: State, page_table: jax.Array) -> Compile:
-        """Lower one bucket; what is returned compiles it."""
+        """Lower one bucket, unless it is kept from an earlier start; what is returned compiles it."""
         token = jax.ShapeDtypeStruct((bucket.rows,), jnp.int32)
         matrix = jax.ShapeDtypeStruct((len(FIELDS), bucket.rows), jnp.int32)
-        lowered = self.lower(bucket, state, token, matrix, page_table)
-
-        def compile_it() -> None:
-            self._compiled[bucket] = lowered.compile()
-
-        return compile_it
+        arguments = (state, token, matrix, page_table)
+        return self.kept.prepare(
+            f"step {bucket} {self.taps} {self.route}",
+            (self.parameters, *arguments),
+            lambda: self.lower(bucket, *arguments),
+            lambda compiled: self._compiled.__setitem__(bucket, compiled),
+        )
 
     def lower(self, bucket: Bucket, state: Any, token: Any, matrix: Any, page_table: Any) -> Any:
         """The bucket's program before compilation; arguments may be abstract."""

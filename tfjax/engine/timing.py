@@ -18,6 +18,9 @@ from tfjax.checkpoints.cache import write_atomically
 log = logging.getLogger(__name__)
 
 RUNS = 7
+SOURCES = (".py", ".json")
+"""Code, and tuned tiles and splits."""
+
 SUSPICIOUS = 0.97
 """A width this much faster than a narrower one was measured badly."""
 
@@ -48,8 +51,9 @@ def code_version(*packages: ModuleType) -> str:
     """A hash of the sources that decide how long a forward takes; another one means that times are measured anew."""
     digest = hashlib.sha256()
     for package in packages or (kernels, models, engine):
-        for file in sorted(Path(package.__path__[0]).rglob("*.py")):
-            digest.update(file.read_bytes())
+        for file in sorted(Path(package.__path__[0]).rglob("*.*")):
+            if file.suffix in SOURCES:
+                digest.update(file.read_bytes())
     return digest.hexdigest()
 
 

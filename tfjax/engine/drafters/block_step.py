@@ -12,8 +12,9 @@ from flax import nnx
 
 from tfjax.engine.drafters.block_plan import BlockBucket, BlockPlan
 from tfjax.engine.drafters.drawing import Drafts, draw_draft, no_drafts
+from tfjax.engine.kept_programs import NOTHING_KEPT, Compile, KeptPrograms
 from tfjax.engine.rows_buffer import FIELDS, unpack
-from tfjax.engine.step import Compile, rules_of
+from tfjax.engine.step import rules_of
 from tfjax.kernels.draw import NOT_FINITE, LaneTables
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
 from tfjax.models.rows import Rows
@@ -35,8 +36,8 @@ class _Walk(NamedTuple):
 class BlockStep:
     """A block drafter's programs, compiled per bucket. Parameters are arguments, never constants of a program."""
 
-    def __init__(self, module: nnx.Module, plan: BlockPlan):
-        self.plan = plan
+    def __init__(self, module: nnx.Module, plan: BlockPlan, kept: KeptPrograms = NOTHING_KEPT):
+        self.plan, self.kept = plan, kept
         self.definition, parameters = nnx.split(module)
         self.parameters, self._tree = jax.tree.flatten(parameters)
         self._compiled: dict[Hashable, Any] = {}
@@ -122,12 +123,13 @@ class BlockStep:
         return self._prepare(bucket, traced, cache, (tables, told, page_table))
 
     def _prepare(self, key: Hashable, traced: Callable[..., Any], cache: Any, shapes: tuple[Any, ...]) -> Compile:
-        lowered = jax.jit(traced, donate_argnums=1).lower(self.parameters, cache, *shapes)
-
-        def compile_it() -> None:
-            self._compiled[key] = lowered.compile()
-
-        return compile_it
+        arguments = (self.parameters, cache, *shapes)
+        return self.kept.prepare(
+            f"block step {key} {self.plan}",
+            arguments,
+            lambda: jax.jit(traced, donate_argnums=1).lower(*arguments),
+            lambda compiled: self._compiled.__setitem__(key, compiled),
+        )
 
     def absorb(self, cache: Any, features: jax.Array, places: Any, page_table: jax.Array) -> Any:
         """Queue `absorbing`. `cache` is donated: use the returned one from here on."""

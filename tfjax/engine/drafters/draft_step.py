@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from tfjax.engine.drafters.drawing import Drafts, draw_draft, no_drafts
+from tfjax.engine.kept_programs import Compile
 from tfjax.engine.rows_buffer import FIELDS, unpack
-from tfjax.engine.step import Bucket, Compile, State, rules_of
+from tfjax.engine.step import Bucket, State, rules_of
 from tfjax.kernels.draw import NOT_FINITE
 from tfjax.kernels.matmul import rows_matmul
 from tfjax.kernels.paged_attention import Tiles

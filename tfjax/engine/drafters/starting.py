@@ -21,6 +21,7 @@ from tfjax.engine.drafters.dspark_kernels import difference, without_kernels
 from tfjax.engine.drafters.hold_times import time_holds
 from tfjax.engine.drafters.small_model import SmallModel
 from tfjax.engine.held_tokens import HeldTokens
+from tfjax.engine.kept_programs import kept_for
 from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.target import TargetBackend
 from tfjax.engine.weights import Progress
@@ -93,8 +94,10 @@ def _by_kernels(
     model: DraftingModel, plan: BlockPlan, target: TargetBackend, progress: Progress
 ) -> tuple[DSparkDrafter | None, str]:
     """The drafter by kernels, or why not."""
+    loaded = model.loaded
+    kept = kept_for(loaded.module, loaded.config, loaded.kernels.route)
     try:
-        drafter = DSparkDrafter(model, BlockStep(model.loaded.module, plan), plan, target)
+        drafter = DSparkDrafter(model, BlockStep(loaded.module, plan, kept), plan, target)
         compile_dspark(drafter, progress)
         reason = difference(drafter)
     except Exception as error:  # noqa: BLE001 - compilers fail in many ways, and the modules still draft
