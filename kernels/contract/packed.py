@@ -130,7 +130,7 @@ PACKED_MATMUL = Subject(
         (256, _DENSE),
         (16, {"plan": Plan(Form.MMA, 16, 64, 64, 3)}),
         (64, {"plan": Plan(Form.MMA, 64, 64, 64, 3)}),
-        (64, {"plan": Plan(Form.WEIGHTS, 64, 128, 64, 4)}),
+        (64, {"plan": Plan(Form.WEIGHTS, 64, 64, 64, 4)}),
         (64, {"plan": Plan(Form.ROWS, 64, 64, 64, 4)}),
     ),
 )
