@@ -230,11 +230,11 @@ class _Products(NamedTuple):
     """The products of one forward. Many rows take the forms made for them, whose bits are those of the forms for few.
 
     Attributes:
-        count: int32 [], how many of the rows matter.
+        used: int32 [], how many of the rows matter.
     """
 
     weights: StackedWeights
-    count: jax.Array
+    used: jax.Array
     route: Route
 
     def parts(self, x: jax.Array, name: str, layer: jax.Array) -> jax.Array:
@@ -243,15 +243,15 @@ class _Products(NamedTuple):
         bias: jax.Array | None = getattr(self.weights, f"{name}_bias")
         split = split_of(weight.shape[2], weight.shape[1])
         if len(x) < TALLEST_ROWS or isinstance(weight, PackedWeight):
-            return layer_matmul(x, weight, layer, self.count, split=split, bias=bias, route=self.route)
-        return tall_matmul(x, weight, layer, self.count, split=split, bias=bias, route=self.route)[None]
+            return layer_matmul(x, weight, layer, self.used, split=split, bias=bias, route=self.route)
+        return tall_matmul(x, weight, layer, self.used, split=split, bias=bias, route=self.route)[None]
 
     def gated(self, x: jax.Array, layer: jax.Array) -> jax.Array:
         """Shapes: [R, D] -> [R, I]."""
         weight, bias = self.weights.gate_up, self.weights.gate_up_bias
         if len(x) < TALLEST_ROWS or isinstance(weight, PackedWeight):
-            return layer_glu(x, weight, layer, self.count, bias=bias, route=self.route)
-        return tall_glu(x, weight, layer, self.count, bias=bias, route=self.route)
+            return layer_glu(x, weight, layer, self.used, bias=bias, route=self.route)
+        return tall_glu(x, weight, layer, self.used, bias=bias, route=self.route)
 
 
 def logits(weights: StackedWeights, hidden: jax.Array, count: jax.Array, *, route: Route) -> jax.Array:

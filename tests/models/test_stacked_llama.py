@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from tests.engine.packed_models import silent
+from tests.engine.test_weights import Tensors, checkpoint_of
 from tests.models.tiny import TINY, Part, Streams, random_llama
-from tests.models.tiny_stacked import stacked_form
+from tests.models.tiny_stacked import KERNELS, stacked_form
 from tests.row_invariance import bits
+from tfjax.engine.weights import read_model
 from tfjax.kernels.gpu.plans import TALLEST_ROWS, split_of
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
 from tfjax.kernels.routes import Route
@@ -235,6 +238,18 @@ def test_sources_of_biases_follow_those_of_their_products(config: LlamaConfig) -
         assert [part.name for part in found[name]] == wanted
         assert getattr(form, name).shape == getattr(form, product).shape[:2]
     assert set(nnx.to_pure_dict(nnx.state(form))) == set(found)
+
+
+def test_biases_are_read_into_their_stacks() -> None:
+    config = BIASED["both"]
+    checkpoint = checkpoint_of(config, Tensors(config))
+    read = read_model(checkpoint, llama.FAMILY, config, "bfloat16", silent, kernels=KERNELS)
+    own = read_model(checkpoint, llama.FAMILY, config, "bfloat16", silent).module
+    assert isinstance(own, Llama)
+    wanted, found = (nnx.to_pure_dict(nnx.state(module)) for module in (stacked_form(own), read.module))
+    assert wanted.keys() == found.keys()
+    for name, stack in wanted.items():
+        assert np.array_equal(bits(found[name]), bits(stack)), name
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,9 @@ def test_in_modules_the_parameters_stay_packed() -> None:
     assert jnp.array_equal(expanded(model.embedding[...]), before["embedding"])
 
 
-@pytest.mark.parametrize("config", [CONFIG, BIASED], ids=["plain", "biased"])
+@pytest.mark.parametrize(
+    "config", [pytest.param(CONFIG, id="plain"), pytest.param(BIASED, id="biased", marks=pytest.mark.slow)]
+)
 def test_the_packed_step_lowers_for_cuda(config: LlamaConfig) -> None:
     model = packed_form(config, Route.PALLAS_GPU)
     cache = empty_cache(config, PAGES, PAGE_ROWS, 3, jnp.dtype(jnp.bfloat16))
