@@ -132,7 +132,7 @@ class Prices:
         elif drafting:
             self._drafted[streams] += 1
             if streams in self._overhead_ms:
-                expected_ms = self._overhead_ms[streams] + self._table_ms(rows) + self.hold.ms(drafting, deepest)
+                expected_ms = self._overhead_ms[streams] + self._table_ms(rows) + self.hold.table()(drafting, deepest)
                 self._learn(rows - streams, streams, round_ms - expected_ms)
 
     def _learn(self, drafts: int, streams: int, unexpected_ms: float) -> None:

@@ -143,6 +143,18 @@ def test_running_ahead_of_another_width_is_refused() -> None:
         target.backend.verify([Window(stream, 6, None)])
 
 
+def test_what_was_read_is_given_up_and_no_window_can_wait_for_it() -> None:
+    target = Target()
+    stream = target.stream()
+    ticket = target.backend.verify([Window(stream, 5, 60)])
+    target.backend.verify([Window(stream, 6, None)])
+    target.backend.read(ticket)
+    last = target.backend.verify([Window(stream, 7, None)])
+    target.backend.read(last)
+    with pytest.raises(WindowMismatch, match="read already"):
+        target.backend.verify([Window(stream, 8, None)])
+
+
 def test_logprobs_are_those_of_the_windows_rows() -> None:
     target = Target()
     plain, asked, own_only = target.stream(0), target.stream(1, logprobs=2), target.stream(2, logprobs=0)

@@ -70,6 +70,7 @@ class TargetBackend:
         self._verify_bucket = cache(plan.verify_bucket)
         self._sampling: dict[int, LaneSampling] = {}
         self._first: dict[int, Forward] = {}
+        self._latest: Drawn | None = None
 
     @property
     def held_on_target(self) -> bool:
@@ -147,11 +148,13 @@ class TargetBackend:
         if self.held is not None and any(window.held for window in windows):
             token = held = self.held.put(host, windows)
             held.copy_to_host_async()
-        self._latest = self._run(bucket, token, buffer)
-        return Forward(tuple(windows), self._latest, held)
+        self._latest = drawn = self._run(bucket, token, buffer)
+        return Forward(tuple(windows), drawn, held)
 
     def _last_draws(self, bucket: Bucket) -> jax.Array:
         """Draws of the latest forward, still on the device: the stream that runs ahead stood there alone in row 0."""
+        if self._latest is None:
+            raise WindowMismatch("a window waits for the latest forward's draw, which the host has read already")
         token = self._latest.token
         if token.shape != (bucket.rows,):
             raise WindowMismatch(f"the latest forward drew {token.shape[0]} rows, the next one takes {bucket.rows}")
@@ -164,6 +167,8 @@ class TargetBackend:
         except Exception as error:
             self.broken = error
             raise
+        if self._latest is ticket.drawn:
+            self._latest = None  # Nothing ran ahead of it. Freed, so that the next draws can lie where these did.
         results, row = [], 0
         for window in ticket.windows:
             draws = tokens[row : row + window.rows]

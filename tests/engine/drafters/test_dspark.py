@@ -100,6 +100,21 @@ def test_a_stream_gets_no_more_drafts_than_it_asked_for(stage: Stage) -> None:
     assert stage.drafter.held(streams[1]) is None
 
 
+def test_old_drafts_are_given_up_before_new_ones_are_made(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = stage.on_lane(0)
+    pair = stage.started(stream)
+    stage.drafter.hold([Ask(stream, 2)])
+    make = stage.drafter.step.hold
+    lying: list[Any] = []
+    monkeypatch.setattr(
+        stage.drafter.step, "hold", lambda *given: (lying.append(stage.drafter.held(stream)), make(*given))[1]
+    )
+    stage.drafter.hold([Ask(stream, 2)])
+    assert lying == [None]
+    assert stage.drafter.held(stream) is not None
+    pair.end([stream])
+
+
 def test_a_block_whose_first_mask_makes_the_first_draft(random_stage: Stage) -> None:
     shape = replace(SHAPE, anchor_first=False, temperatures=())
     spark = random_spark(random_stage.model.module, shape)

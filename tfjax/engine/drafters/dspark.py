@@ -42,9 +42,9 @@ class BlockLane:
     sampling: LaneSampling
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Block:
-    """What a hold makes for one ask.
+    """What a hold makes for one ask. Not frozen, for speed; nobody changes one.
 
     Attributes:
         depth: drafts.
@@ -142,9 +142,9 @@ class DSparkDrafter:
     def hold(self, asks: Sequence[Ask]) -> Holding:
         blocks = tuple(self._block(ask) for ask in asks)
         made = [block for block in blocks if block is not None]
-        drafts = self._hold(made) if made else None
-        for ask in asks:
+        for ask in asks:  # Freed first, so that the new drafts can lie where the old ones did.
             self._held.pop(ask.stream.lane, None)
+        drafts = self._hold(made) if made else None
         if drafts is not None:
             self._held |= {block.lane.stream.lane: (drafts.token, row) for row, block in enumerate(made)}
         return Holding(blocks, drafts)
