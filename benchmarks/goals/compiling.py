@@ -36,7 +36,7 @@ def _compiled(words: Sequence[str], cache: Path, name: str) -> dict[str, Any]:
     Raises:
         RuntimeError: it failed.
     """
-    environ = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(cache)}
+    environ = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"), "XDG_CACHE_HOME": str(cache)}
     done = subprocess.run([*CHILD, *words], capture_output=True, text=True, env=environ, check=False)
     if done.returncode:
         raise RuntimeError(f"compiling ended with code {done.returncode}: {done.stderr.strip()[-1500:]}")

@@ -17,9 +17,12 @@ from tfjax.engine.compiling import Prepare
 from tfjax.engine.drafters.block_plan import SHORTER, block_plan
 from tfjax.engine.drafters.block_step import BlockStep
 from tfjax.engine.drafters.dspark_kernels import choose_dspark_kernels
+from tfjax.engine.kept_programs import kept_for
 from tfjax.engine.kernel_choice import Kernels, choose_kernels
 from tfjax.engine.lane_tables import empty_tables
+from tfjax.engine.nearness import Reference
 from tfjax.engine.step import State, Step
+from tfjax.engine.weights import LoadedModel
 from tfjax.kernels.matmul import MIN_ROWS
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.models import dspark
@@ -56,10 +59,11 @@ def abstract_start(config: LlamaConfig, kernels: str, *, drafter: bool) -> Abstr
     )
     pages: Any = jax.ShapeDtypeStruct((LANES + 1, PAGES), jnp.int32)
     own = drafter_of(config, _taps(config)) if drafter else None
-    step = Step(module, own.taps if own else (), run_by.route)
-    programs: dict[str, Sequence[Prepare]] = {
-        "target": [partial(step.prepare, bucket, state, pages) for bucket in plan.all]
-    }
+    step = Step(module, own.taps if own else (), run_by.route, kept_for(module, config, run_by.route))
+    target: list[Prepare] = [partial(step.prepare, bucket, state, pages) for bucket in plan.all]
+    if form:
+        target.insert(0, Reference(LoadedModel(FAMILY, config, module, DTYPE, run_by), plan.verify[0]).prepare)
+    programs: dict[str, Sequence[Prepare]] = {"target": target}
     if own is not None:
         drafts_by = choose_dspark_kernels(dspark.FAMILY, own, DTYPE, run_by, config.vocab)
         programs["drafter"] = _drafter_programs(own, drafts_by, plan, state, pages)
@@ -79,7 +83,7 @@ def _drafter_programs(config: DSparkConfig, run_by: Kernels, target: Plan, state
     module = nnx.eval_shape(lambda: _joined(config, run_by))
     form = dspark.FAMILY.stacked if run_by.stacked else None
     plan = block_plan(LANES, config.block, config.first_slot, target, SHORTER.get(jax.default_backend(), ()))
-    step = BlockStep(module, plan)
+    step = BlockStep(module, plan, kept_for(module, config, run_by.route))
     cache = jax.eval_shape(
         lambda: (form or dspark.FAMILY).empty_cache(config, LANES * PAGES + 1, PAGE_ROWS, LANES + 1, DTYPE)
     )

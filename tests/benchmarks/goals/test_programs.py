@@ -23,7 +23,7 @@ def test_a_target_alone_has_one_program_for_each_bucket() -> None:
 def test_the_draw_goes_by_the_models_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Kernels(Route.PALLAS_GPU, "a test", stacked=True)
     monkeypatch.setattr(programs, "choose_kernels", lambda *_: device)
-    program: Any = abstract_start(CONFIG, "auto", drafter=False).programs["target"][0]
+    program: Any = abstract_start(CONFIG, "auto", drafter=False).programs["target"][-1]
     assert program.func.__self__.route is Route.PALLAS_GPU
 
 
