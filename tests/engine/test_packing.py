@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 from flax import nnx
@@ -15,17 +17,18 @@ from tests.checkpoints.hf_files import write_directory
 from tests.checkpoints.mlx_files import packed as module_of
 from tests.engine.packed_models import CONFIGS, FORMS, loaded, quantized, silent, source_directory
 from tests.row_invariance import bits
-from tfjax.checkpoints import open_checkpoint
-from tfjax.checkpoints.affine import AffineForm
+from tfjax.checkpoints import TensorInfo, open_checkpoint
+from tfjax.checkpoints.affine import AffineForm, Packed
 from tfjax.checkpoints.mlx_rules import Forms
 from tfjax.checkpoints.safetensors_files import SafetensorsFiles
 from tfjax.engine import weights
 from tfjax.engine.fitting import fit_memory
 from tfjax.engine.least_rows import find_least_rows
-from tfjax.engine.packing import packed_weights, weights_of
+from tfjax.engine.packing import Packing, packed_weights, weights_of
 from tfjax.engine.weights import LoadedModel, load_model, stay_packed
 from tfjax.kernels.packed import PackedWeight, expanded
 from tfjax.models.config import ConfigError
+from tfjax.models.family import Source
 
 
 @pytest.fixture(scope="module")
@@ -188,3 +191,41 @@ def test_a_group_of_experts_keeps_its_place(tmp_path: Path) -> None:
     for expert in range(8):
         assert np.array_equal(bits(expanded(module.gate_up[...].at(expert))), bits(plain.gate_up[...][expert]))
     assert not isinstance(module.router.weight[...], PackedWeight)
+
+
+class MadeWhenRead:
+    """Packed tensors that take memory only while somebody holds what was read."""
+
+    form = AffineForm(4, 32)
+
+    def __init__(self, names: list[str], shape: tuple[int, int]):
+        self.shape = shape
+        self.infos = {name: TensorInfo(shape, "AFFINE4", Path("model"), 0) for name in names}
+
+    def read(self, name: str) -> Any:
+        raise AssertionError(f"{name} is expanded")
+
+    def packed(self, name: str) -> tuple[Packed, AffineForm]:
+        rows, columns = self.shape
+        number = int(name)
+        words = np.full((rows, columns * 4 // 32), number, np.uint32)
+        scales, biases = (np.full((rows, columns // 32), number + add, np.float16) for add in (0, 0.5))
+        return Packed(words, scales, biases), self.form
+
+
+def test_a_packed_stack_is_read_with_one_of_its_tensors_beside_it() -> None:
+    layers, shape = 16, (512, 256)
+    names = [str(layer) for layer in range(layers)]
+    tensors = MadeWhenRead(names, shape)
+    like = jax.ShapeDtypeStruct((layers, *shape), np.dtype(ml_dtypes.bfloat16))
+    tracemalloc.start()
+    try:
+        weight = Packing(tensors).parameter([Source(name, shape) for name in names], like)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert weight is not None
+    assert weight.shape == like.shape
+    for part, add in ((weight.words, 0), (weight.scales, 0), (weight.biases, 0.5)):
+        assert np.array_equal(part[:, 7, 1], np.arange(layers) + add)
+    assert peak < weight.nbytes * (1 + 3 / layers)

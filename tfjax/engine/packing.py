@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from tfjax.checkpoints import PackedSource
+from tfjax.checkpoints import PackedSource, TensorInfo
 from tfjax.checkpoints.affine import AffineForm, Packed
 from tfjax.checkpoints.gguf_affine import FORMS
 from tfjax.kernels.packed import PackedWeight
@@ -40,24 +40,32 @@ class Packing:
         """
         if len(like.shape) < 2:
             return None
-        unknown = self._of_unknown_form(parts)
-        if unknown:
-            kinds = " and ".join(sorted(set(unknown.values())))
-            self._expanded[f"{kinds} cannot stay packed, {' and '.join(FORMS)} can"].append(next(iter(unknown)))
-            return None
-        found = list(filter(None, (self._tensors.packed(part.name) for part in parts)))
-        if not found:
-            return None
-        reason = _obstacle(found, len(parts))
-        if reason:
-            self._expanded[reason].append(parts[0].name)
-            return None
-        return _joined([packed for packed, _ in found], found[0][1], like)
-
-    def _of_unknown_form(self, parts: Sequence[Source]) -> dict[str, str]:
-        """Tensors whose codes no operator takes, and their types. Reads nothing."""
         infos = {part.name: self._tensors.infos[part.name] for part in parts}
-        return {name: info.dtype for name, info in infos.items() if info.quantized and not info.packed_type}
+        reason, tensor = _obstacle_of_types(infos)
+        if not reason and all(info.packed_type for info in infos.values()):
+            whole = self._joined(parts, like)
+            if isinstance(whole, PackedWeight):
+                return whole
+            reason = whole
+        if reason:
+            self._expanded[reason].append(tensor)
+        return None
+
+    def _joined(self, parts: Sequence[Source], like: Any) -> PackedWeight | str:
+        """The parts as one weight, or why they are none. Holds one part at a time beside it."""
+        whole: _Whole | None = None
+        for part in parts:
+            found = self._tensors.packed(part.name)
+            if found is None:
+                return ""
+            packed, form = found
+            whole = whole or _Whole(packed, form, like)
+            reason = whole.obstacle(packed, form)
+            if reason:
+                return reason
+            whole.add(packed)
+        assert whole is not None, "a parameter has parts"
+        return whole.weight(like)
 
     def report(self) -> None:
         """Log what had to be expanded."""
@@ -67,26 +75,49 @@ class Packing:
             log.warning("%d quantized %s expanded at load (%s): %s", len(names), parameters, reason, which)
 
 
-def _obstacle(found: Sequence[tuple[Packed, AffineForm]], parts: int) -> str:
-    """Why the parts cannot stay packed as one weight; empty where they can."""
-    if len(found) < parts:
-        return "only some of their parts are quantized"
-    if len({form for _, form in found}) > 1:
-        return "their parts have several forms"
-    types = {packed.scales.dtype.name for packed, _ in found}
-    if len(types) > 1 or not types <= set(EXACT_SCALES):
-        return f"scales in {' and '.join(sorted(types))}, {' or '.join(EXACT_SCALES)} is needed"
-    return ""
+def _obstacle_of_types(infos: Mapping[str, TensorInfo]) -> tuple[str, str]:
+    """Why parts of these stored types cannot stay packed, and a tensor to name; the former is empty where they can."""
+    unknown = {name: info.dtype for name, info in infos.items() if info.quantized and not info.packed_type}
+    if unknown:
+        kinds = " and ".join(sorted(set(unknown.values())))
+        return f"{kinds} cannot stay packed, {' and '.join(FORMS)} can", next(iter(unknown))
+    types, first = {info.packed_type for info in infos.values()}, next(iter(infos))
+    if "" in types and len(types) > 1:
+        return "only some of their parts are quantized", first
+    return ("their parts have several forms" if len(types) > 1 else ""), first
 
 
-def _joined(found: Sequence[Packed], form: AffineForm, like: Any) -> PackedWeight:
-    def part(name: str) -> Any:
-        whole = np.concatenate([getattr(packed, name) for packed in found])
-        return whole.reshape(*like.shape[:-1], whole.shape[-1])
+class _Whole:
+    """A weight that its parts are put into, one after another along the first axis. Arrays of the host."""
 
-    # Arrays of the host, until all of it is put on the device.
-    words, scales, biases = (part(name) for name in Packed._fields)
-    return PackedWeight(words, scales, biases, form.bits, form.group_size, np.dtype(like.dtype))
+    def __init__(self, first: Packed, form: AffineForm, like: Any):
+        """`first` is any of the parts, which are alike but for their rows; `like` has the whole's shape."""
+        rows = math.prod(like.shape[:-1])
+        self._form = form
+        self._parts = Packed(*(np.empty((rows, part.shape[-1]), part.dtype) for part in first))
+        self._done = 0
+
+    def obstacle(self, packed: Packed, form: AffineForm) -> str:
+        """Why a part is none of this weight; empty where it is."""
+        if form != self._form:
+            return "their parts have several forms"
+        types = {self._parts.scales.dtype.name, packed.scales.dtype.name}
+        if len(types) > 1 or not types <= set(EXACT_SCALES):
+            return f"scales in {' and '.join(sorted(types))}, {' or '.join(EXACT_SCALES)} is needed"
+        return ""
+
+    def add(self, packed: Packed) -> None:
+        rows = slice(self._done, self._done + len(packed.scales))
+        for whole, part in zip(self._parts, packed, strict=True):
+            whole[rows] = part
+        self._done = rows.stop
+
+    def weight(self, like: Any) -> PackedWeight:
+        assert self._done == len(self._parts.scales), f"{self._done} of {len(self._parts.scales)} rows have a source"
+        words, scales, biases = (part.reshape(*like.shape[:-1], -1) for part in self._parts)
+        # They stay arrays of the host, until all of it is put on the device.
+        arrays: tuple[Any, Any, Any] = (words, scales, biases)
+        return PackedWeight(*arrays, self._form.bits, self._form.group_size, np.dtype(like.dtype))
 
 
 def packed_weights(parameters: Any) -> list[PackedWeight]:
