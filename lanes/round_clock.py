@@ -27,7 +27,7 @@ class RoundClock:
         self._settled_s = now_s
         if not timed:
             return None
-        streams = len(flight.windows)
-        if flight.rows > streams or not flight.held[0]:  # a plain round that paid for drafts is no measure of plain
-            self._prices.observe(flight.rows, streams, round_ms, drafting=flight.drafting, deepest=flight.held[1])
+        streams, rows = len(flight.windows), flight.rows
+        if rows > streams or not flight.held[0]:  # a plain round that paid for drafts is no measure of plain
+            self._prices.observe(rows, streams, round_ms, drafting=flight.drafting, deepest=flight.held[1])
         return round_ms

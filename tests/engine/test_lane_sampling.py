@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tfjax.engine.api import Sampling
-from tfjax.engine.lane_sampling import LaneSampling
+from tfjax.engine.lane_sampling import LaneSampling, fill_each
 from tfjax.engine.rows_buffer import FIELDS, RowsBuffer
 
 PROMPT = 12
@@ -50,6 +50,15 @@ def test_every_rule_reaches_its_draws_and_no_others(name: str) -> None:
         else:
             assert np.array_equal(changed[field], plain[field]), field
         assert np.array_equal(changed[field][[0, 1, 5, 6, 7]], RowsBuffer(5)[field]), field
+
+
+def test_one_draw_of_each_lane() -> None:
+    lanes = [LaneSampling.of(Sampling(seed=seed, min_tokens=3), PROMPT + seed) for seed in range(3)]
+    buffer, alone = RowsBuffer(4), RowsBuffer(4)
+    fill_each(buffer, lanes)
+    for place, lane in enumerate(lanes):
+        lane.fill(alone, place, np.array([PROMPT + 90], np.int32))
+    assert np.array_equal(buffer.matrix, alone.matrix)
 
 
 def test_the_prompts_end_is_where_the_reply_starts() -> None:

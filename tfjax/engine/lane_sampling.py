@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,3 +57,8 @@ class LaneSampling:
         buffer.matrix[_RULES, first:last] = self.rules
         if self.banned_until > self.prompt_end:
             buffer["stops_banned"][first:last] = positions + 1 < self.banned_until
+
+
+def fill_each(buffer: RowsBuffer, lanes: Sequence[LaneSampling]) -> None:
+    """Set the rules of one draw of each lane, from the first draw on; stop tokens are not banned."""
+    buffer.matrix[_RULES, : len(lanes)] = np.concatenate([lane.rules for lane in lanes], axis=1)

@@ -18,7 +18,7 @@ from tfjax.engine.drafters.block_step import ASK_FIELDS, BlockStep
 from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.drawing import Drafts
 from tfjax.engine.drafters.known_rows import KnownRows
-from tfjax.engine.lane_sampling import LaneSampling
+from tfjax.engine.lane_sampling import LaneSampling, fill_each
 from tfjax.engine.rows_buffer import LANE_AND_POSITION, RowsBuffer
 from tfjax.engine.target import TargetBackend
 from tfjax.kernels.paged_attention import PAGE_ROWS
@@ -29,9 +29,6 @@ from tfjax.lanes.window import Window
 log = logging.getLogger(__name__)
 
 NOTHING = Guess(())
-
-NO_POSITION = np.zeros(1, np.int32)
-"""A hold works out for itself which of its draws may stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +163,14 @@ class DSparkDrafter:
     def _hold(self, blocks: Sequence[Block]) -> Drafts:
         bucket = self._hold_bucket(len(blocks), max([block.depth for block in blocks]))
         buffer, asks = self._empty_asks(bucket, len(blocks))
+        fill_each(buffer, [block.lane.sampling for block in blocks])
         told = []
-        for i, block in enumerate(blocks):
-            stream, sampling = block.lane.stream, block.lane.sampling
+        for block in blocks:
+            stream, banned_until = block.lane.stream, block.lane.sampling.banned_until
             self.target.pages.sync(stream)
-            sampling.fill(buffer, i, NO_POSITION)
             context, slots = stream.context, min(block.slots, bucket.slots)
             place = stream.lane, len(context) - 1
-            told.append((*place, context[-1], slots, block.depth, block.first_page, sampling.banned_until))
+            told.append((*place, context[-1], slots, block.depth, block.first_page, banned_until))
         fields = np.array(told, np.int32).T
         buffer.matrix[LANE_AND_POSITION, : len(blocks)] = fields[:2]
         asks[:, : len(blocks)] = fields[2:]
