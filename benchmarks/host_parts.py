@@ -16,8 +16,8 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +28,7 @@ import jax
 import numpy as np
 
 from benchmarks.instant_pair import FIRST_TOKEN, instant_engine
-from tfjax.engine.api import Event, Finished, Generation, Sampling, Tokens
+from tfjax.engine.api import Event, Finished, Generation, Sampling
 from tfjax.engine.drafters.dspark import DSparkDrafter
 from tfjax.engine.engine import Engine
 from tfjax.engine.target import TargetBackend
@@ -39,7 +39,11 @@ SAMPLING = Sampling(temperature=0.8, top_p=0.95, seed=7)
 
 
 class Parts:
-    """Seconds of the engine's thread by part, each without the parts within it; and what the programs were given."""
+    """Seconds of the engine's thread by part, each without the parts within it.
+
+    Attributes:
+        calls: by program, the arrays that its latest call took, and how many of them the host had.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -61,12 +65,12 @@ class Parts:
         return timed
 
     def program(self, name: str, compiled: Any) -> Callable[..., Any]:
-        call = self.timed(f"call {name}", compiled)
+        call, arrays = self.timed(f"call {name}", compiled), 0
 
         def counted(*arguments: Any) -> Any:
-            if name not in self.calls:
-                leaves = jax.tree.leaves(arguments)
-                self.calls[name] = (len(leaves), sum(isinstance(leaf, np.ndarray) for leaf in leaves))
+            nonlocal arrays
+            arrays = arrays or len(jax.tree.leaves(arguments))
+            self.calls[name] = (arrays, sum(isinstance(argument, np.ndarray) for argument in arguments))
             return call(*arguments)
 
         return counted
@@ -100,67 +104,100 @@ def parts_of(engine: Engine, target: TargetBackend, drafter: DSparkDrafter) -> I
         (target, "verify", "lay out"),
         (target, "read", "read"),
         (target, "keep", "commit"),
-        (drafter, "listen", "lay out absorbing"),
+        (target, "listener", "lay out absorbing"),
         (loop, "judge", "accept"),
         (engine, "on_tokens", "events"),
     ]
+    owners: list[tuple[Any, Callable[[Any], str]]] = [
+        (target.step, lambda bucket: "verify" if bucket in target.plan.verify else "prompt"),
+        (drafter.step, lambda key: "absorb" if isinstance(key, int) else "hold"),
+    ]
     if target.held is not None:
         methods.append((target.held, "put", "lay out held tokens"))
-    owners = [
-        (target.step, "verify"),
-        (drafter.step, "absorb or hold"),
-        *([(target.held, "put")] if target.held else []),
-    ]
-    with _patches([patch.object(o, name, parts.timed(part, getattr(o, name))) for o, name, part in methods]):
-        programs = [(owner, owner._compiled) for owner, _ in owners]
-        for owner, name in owners:
-            owner._compiled = {key: parts.program(_name(name, key), own) for key, own in owner._compiled.items()}
-        try:
-            yield parts
-        finally:
-            for owner, own in programs:
-                owner._compiled = own
-
-
-def _name(owner: str, key: Any) -> str:
-    return owner if owner != "absorb or hold" else "absorb" if isinstance(key, int) else "hold"
+        owners.append((target.held, lambda rows: "put"))
+    with ExitStack() as patches:
+        for owner, name, part in methods:
+            patches.enter_context(patch.object(owner, name, parts.timed(part, getattr(owner, name))))
+        for owner, name_of in owners:
+            programs = {key: parts.program(name_of(key), own) for key, own in owner._compiled.items()}
+            patches.enter_context(patch.object(owner, "_compiled", programs))
+        yield parts
 
 
 @contextmanager
-def _patches(patches: Sequence[Any]) -> Iterator[None]:
-    for one in patches:
-        one.start()
-    try:
-        yield
-    finally:
-        for one in patches:
-            one.stop()
+def gaps_of(target: TargetBackend, drafter: DSparkDrafter) -> Iterator[list[float]]:
+    """Seconds from a round's results to the start of the next drafts: a device that is told nothing waits so long."""
+    gaps: list[float] = []
+    read_s = [0.0]
+    read, hold = target.read, drafter.step.hold
+
+    def reading(ticket: Any) -> Any:
+        results = read(ticket)
+        read_s[0] = time.perf_counter()
+        return results
+
+    def holding(*arguments: Any) -> Any:
+        gaps.append(time.perf_counter() - read_s[0])
+        return hold(*arguments)
+
+    with patch.object(target, "read", reading), patch.object(drafter.step, "hold", holding):
+        yield gaps
 
 
-def serve(engine: Engine, streams: int, draft: bool, parts: Parts | None) -> tuple[list[float], float]:
-    """Thread seconds of every round, and the tokens of a round and stream."""
-    ended, marks, tokens = threading.Semaphore(0), [], []
+def serve(
+    engine: Engine, streams: int, tokens: int, *, draft: bool, parts: Parts | None = None
+) -> tuple[list[float], float]:
+    """Seconds of the engine's thread in every round, and the tokens that a round gave the first stream."""
+    ended = threading.Semaphore(0)
+    marks: list[float] = []
+    counts: list[int] = []
 
     def sink(number: int, event: Event) -> None:
         if isinstance(event, Finished):
             assert event.error is None, event.error
             ended.release()
-        elif number == 0 and isinstance(event, Tokens):
-            tokens.append(len(event.tokens))
+        elif number == 0:
+            counts.append(len(event.tokens))
             marks.append(time.thread_time())
             if parts is not None:
                 parts.end_round()
 
     for number in range(streams):
         prompt = tuple(range(FIRST_TOKEN + number, FIRST_TOKEN + number + PROMPT))
-        asked = Generation(
-            f"{number}", prompt, TOKENS if draft else TOKENS // 4, SAMPLING, ignore_eos=True, draft=draft
-        )
+        asked = Generation(f"{number}", prompt, tokens, SAMPLING, ignore_eos=True, draft=draft)
         engine.submit(asked, partial(sink, number))
     for _ in range(streams):
         ended.acquire()
     times = [after - before for before, after in pairwise(marks)]
-    return times[SKIPPED:-1], statistics.mean(tokens[SKIPPED:-1])
+    return times[SKIPPED:-1], statistics.mean(counts[SKIPPED:-1])
+
+
+def measure(
+    engine: Engine, target: TargetBackend, drafter: DSparkDrafter, streams: int, *, draft: bool
+) -> dict[str, Any]:
+    """Microseconds of a round, of its parts, and from results to the next drafts."""
+    tokens = TOKENS if draft else TOKENS // 4
+    serve(engine, streams, tokens, draft=draft)
+    times, yielded = serve(engine, streams, tokens, draft=draft)
+    found: dict[str, Any] = {"round_us": 1e6 * statistics.median(times), "tokens": yielded}
+    with gaps_of(target, drafter) as gaps:
+        serve(engine, streams, tokens, draft=draft)
+    if draft:
+        found["results_to_drafts_us"] = 1e6 * statistics.median(gaps)
+    with parts_of(engine, target, drafter) as parts:
+        serve(engine, streams, tokens, draft=draft, parts=parts)
+    return found | {"parts_us": parts.medians_us(), "calls": parts.calls}
+
+
+def show(name: str, found: dict[str, Any]) -> None:
+    waits = (
+        f", {found['results_to_drafts_us']:.0f} us from results to drafts" if "results_to_drafts_us" in found else ""
+    )
+    print(f"{name}: {found['round_us']:.0f} us a round{waits}, {found['tokens']:.1f} tokens a stream", flush=True)
+    for part, part_us in sorted(found["parts_us"].items(), key=lambda item: -item[1]):
+        print(f"    {part:24s} {part_us:7.1f} us")
+    for call, (arrays, host) in found["calls"].items():
+        print(f"    {call} takes {arrays} arrays, {host} of them of the host")
 
 
 def main() -> int:
@@ -174,19 +211,9 @@ def main() -> int:
     target, drafter, engine = instant_engine(arguments.form, max(counts), held=not arguments.read_drafts)
     found = {}
     for streams in counts:
-        for draft in (False, True):
-            name = f"{streams} {'drafted' if draft else 'plain'}"
-            serve(engine, streams, draft, None)
-            times, tokens = serve(engine, streams, draft, None)
-            with parts_of(engine, target, drafter) as parts:
-                serve(engine, streams, draft, parts)
-            whole = 1e6 * statistics.median(times)
-            found[name] = {"round_us": whole, "tokens": tokens, "parts_us": parts.medians_us(), "calls": parts.calls}
-            print(f"{name}: {whole:.0f} us a round, {tokens:.1f} tokens a stream")
-            for part, part_us in sorted(found[name]["parts_us"].items(), key=lambda item: -item[1]):
-                print(f"    {part:24s} {part_us:7.1f} us")
-            for call, (leaves, host) in parts.calls.items():
-                print(f"    {call}: {leaves} arrays, {host} of them of the host")
+        for name, draft in ((f"{streams} plain", False), (f"{streams} drafted", True)):
+            found[name] = measure(engine, target, drafter, streams, draft=draft)
+            show(name, found[name])
     engine.close()
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
