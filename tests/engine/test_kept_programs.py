@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from tests.engine.test_step import Telling
 from tfjax.engine import kept_programs
-from tfjax.engine.kept_programs import NOTHING_KEPT, UNUSED_S, KeptPrograms, kept_for
+from tfjax.engine.compiles import spared
+from tfjax.engine.kept_programs import NOTHING_KEPT, UNUSED_S, KeptPrograms, Program, kept_for
 from tfjax.engine.lane_tables import empty_tables
 from tfjax.engine.rows_buffer import RowsBuffer
 from tfjax.engine.step import Bucket, State, Step
@@ -48,29 +50,36 @@ def nothing_is_spared() -> Iterator[None]:
 class Start:
     """One start of a server that needs one program."""
 
-    def __init__(self, directory: Path | None, key: str = "a model", *, name: str = "double", rows: int = 3):
-        self.lowered = 0
+    def __init__(self, directory: Path | None, key: str = "a model", **changed: Any):
+        self.traced = 0
         self.programs: list[Any] = []
-        self.rows = rows
-        arguments = {"x": jax.ShapeDtypeStruct((rows,), jnp.float32)}
+        self.rows = changed.get("rows", 3)
+        state = jax.ShapeDtypeStruct((self.rows,), jnp.float32)
+        program = Program("double", self.double, (jnp.float32(1), State(state, None)), donated=1, result=self.result)
+        given = {name: value for name, value in changed.items() if name != "rows"}
+        KeptPrograms(directory, [key]).prepare(replace(program, **given), self.programs.append)()
 
-        def lower() -> Any:
-            self.lowered += 1
-            return jax.jit(lambda given: 2 * given["x"]).lower(arguments)
+    result: Any = (0, State(0, None))
 
-        KeptPrograms(directory, [key]).prepare(name, arguments, lower, self.programs.append)()
+    def double(self, one: jax.Array, state: State) -> Any:
+        self.traced += 1
+        return one + 1, State(2 * state.cache, None)
 
     def run(self) -> list[float]:
         (program,) = self.programs
-        found: list[float] = program({"x": jnp.arange(self.rows, dtype=jnp.float32)}).tolist()
+        given = State(jnp.arange(self.rows, dtype=jnp.float32), None)
+        one, state = program(np.float32(4), given)
+        assert one == 5
+        assert state.tables is None
+        found: list[float] = state.cache.tolist()
         return found
 
 
-def test_a_later_start_does_not_lower(tmp_path: Path) -> None:
+def test_a_later_start_does_not_trace(tmp_path: Path) -> None:
     first, second = Start(tmp_path), Start(tmp_path)
-    assert (first.lowered, second.lowered) == (1, 0)
+    assert (first.traced, second.traced) == (1, 0)
     assert first.run() == second.run() == [0, 2, 4]
-    assert [file.suffix for file in tmp_path.iterdir()] == [".program"]
+    assert [file.suffix for file in tmp_path.iterdir()] == [".stablehlo"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +87,7 @@ def test_a_later_start_does_not_lower(tmp_path: Path) -> None:
 )
 def test_another_program_is_another(tmp_path: Path, other: dict[str, Any]) -> None:
     Start(tmp_path)
-    assert Start(tmp_path, **other).lowered == 1
+    assert Start(tmp_path, **other).traced == 1
 
 
 @pytest.mark.parametrize("changed", ["sources", "setting", "device"])
@@ -95,13 +104,13 @@ def test_other_surroundings_make_another(tmp_path: Path, monkeypatch: pytest.Mon
             device_kind, client = "another device", before.client
 
         monkeypatch.setattr(kept_programs.jax, "devices", lambda: [Other()])
-    assert Start(tmp_path).lowered == 1
+    assert Start(tmp_path).traced == 1
 
 
 def test_where_programs_are_cached_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Start(tmp_path)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "elsewhere"))
-    assert Start(tmp_path).lowered == 0
+    assert Start(tmp_path).traced == 0
 
 
 def test_a_damaged_file_is_compiled_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -109,11 +118,10 @@ def test_a_damaged_file_is_compiled_again(tmp_path: Path, caplog: pytest.LogCapt
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:100])
     again = Start(tmp_path)
-    assert again.lowered == 1
+    assert again.traced == 1
     assert again.run() == [0, 2, 4]
     assert "is not used" in caplog.text
-    assert Start(tmp_path).lowered == 1
-    assert Start(tmp_path).lowered == 0
+    assert Start(tmp_path).traced == 0
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o702])
@@ -121,19 +129,34 @@ def test_a_directory_that_others_may_write_is_not_read(tmp_path: Path, mode: int
     programs = tmp_path / "programs"
     Start(programs)
     assert programs.stat().st_mode & 0o777 == 0o700
-    assert Start(programs).lowered == 0
+    assert Start(programs).traced == 0
     programs.chmod(mode)
-    assert Start(programs).lowered == 1
+    assert Start(programs).traced == 1
 
 
-def test_what_the_compile_cache_gave_is_not_kept(tmp_path: Path) -> None:
+def test_the_compile_cache_knows_a_kept_program(tmp_path: Path) -> None:
     with compile_cache(tmp_path / "jax"):
-        first = Start(tmp_path / "one")
-        second = Start(tmp_path / "two")
+        first, before = Start(tmp_path / "one"), spared()
+        second = Start(tmp_path / "one")
+        assert spared() == before + 1
         assert first.run() == second.run() == [0, 2, 4]
-        assert len(list((tmp_path / "one").iterdir())) == 1
-        assert not (tmp_path / "two").exists()
-        assert Start(tmp_path / "one").lowered == 0
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_result_has_the_structure_that_is_said(tmp_path: Path, kept: bool) -> None:
+    with pytest.raises(TypeError, match="double returns PyTreeDef"):
+        Start(tmp_path if kept else None, result=(0, State(0, 0)))
+
+
+def test_what_has_no_lasting_text_is_compiled_and_not_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def shown(one: jax.Array, state: State) -> Any:
+        jax.debug.callback(lambda x: None, one)
+        return one + 1, State(2 * state.cache, None)
+
+    start = Start(tmp_path, call=shown)
+    assert start.run() == [0, 2, 4]
+    assert "double is not kept" in caplog.text
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_unwritable_directory_only_costs_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -154,13 +177,10 @@ def test_what_nobody_asks_for_is_removed(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_only_device_routes_keep_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_only_device_routes_keep_programs() -> None:
     assert kept_for(object(), "config", Route.REFERENCE) is NOTHING_KEPT
-    assert Start(None).lowered == Start(None).lowered == 1
-    kept = kept_for(object(), "config", Route.PALLAS_GPU)
-    kept.prepare("one", jnp.zeros(2), lambda: jax.jit(jnp.sin).lower(jnp.zeros(2)), lambda compiled: None)()
-    assert len(list((tmp_path / "tfjax" / "programs").iterdir())) == 1
+    assert Start(None).traced == Start(None).traced == 1
+    assert kept_for(object(), "config", Route.PALLAS_GPU) is not NOTHING_KEPT
 
 
 def test_a_step_is_kept_by_taps_and_bucket(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,8 +1,8 @@
-"""Compiled programs kept between starts, so that a later start need not even lower them.
+"""Lowered programs kept between starts, so that a later start need not trace and lower them.
 
-JAX's own compile cache knows a program by its lowered text, and lowering the kernels of all buckets takes longer than
-reading what was compiled. Here a program is known by what it was made from: the sources, the versions, the model's
-config and the shapes of its arguments. Only what keeps every value of a checkpoint an argument may be kept so.
+JAX's compile cache knows a program by its lowered text, and lowering the kernels of all buckets takes longer than
+reading what was compiled. So the text itself is kept, under what it was made from: the sources, the versions, the
+model's config and the shapes of its arguments. No value of a checkpoint may be a constant of such a program.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ import importlib.metadata
 import json
 import logging
 import os
-import pickle  # noqa: TID251 - of compiled code, which runs as it is read anyhow; see _is_ours
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
-from jax.experimental import serialize_executable
+from jax import export
 
 from tfjax.checkpoints.cache import cache_home, write_atomically
-from tfjax.engine.compiles import spared
 from tfjax.engine.timing import code_version
 from tfjax.kernels.routes import Route
 
@@ -35,44 +34,92 @@ PACKAGES = ("jax", "jaxlib", "flax", "jax-cuda12-plugin", "jax-cuda13-plugin")
 UNUSED_S = 30 * 86400
 """A program that no start asked for in this time is removed."""
 
+ALLOWED = [export.DisabledSafetyCheck.custom_call("mosaic_gpu_v2")]
+"""Pallas' kernels. They promise nothing to other versions of JAX, and other versions find nothing of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is compiled.
+
+    Attributes:
+        name: tells programs apart whose arguments have the same shapes.
+        arguments: of `call`; arrays, or their shapes.
+        donated: which argument gives its memory away.
+        result: anything of the structure of what `call` returns.
+    """
+
+    name: str
+    call: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    donated: int
+    result: Any
+
+    @property
+    def shapes(self) -> list[jax.ShapeDtypeStruct]:
+        """Of the arguments' arrays, one after another."""
+        return [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(self.arguments)]
+
+    @property
+    def donated_leaves(self) -> range:
+        """Where the arrays of the donated argument stand among them."""
+        start = len(jax.tree.leaves(self.arguments[: self.donated]))
+        return range(start, start + len(jax.tree.leaves(self.arguments[self.donated])))
+
+    @property
+    def structure(self) -> jax.tree_util.PyTreeDef:
+        """Of the result."""
+        return jax.tree.structure(self.result)
+
+    def check(self, found: jax.tree_util.PyTreeDef) -> None:
+        """Raises TypeError where the result has another structure than is said."""
+        if found != self.structure:
+            raise TypeError(f"{self.name} returns {found}, and not {self.structure} as it says")
+
 
 class KeptPrograms:
-    """A directory of compiled programs of one model on one device."""
+    """A directory of lowered programs of one model on one device."""
 
     def __init__(self, directory: Path | None, key: Sequence[str]):
         """`key` is what the programs depend on beside sources, versions, device and settings. None keeps nothing."""
         self._directory = directory
         self._key = [*key, *_surroundings()] if directory else []
 
-    def prepare(self, name: str, arguments: Any, lower: Callable[[], Any], keep: Callable[[Any], None]) -> Compile:
-        """Look for a program, and lower it where it is not there; what is returned gives the compiled one to `keep`.
-
-        Args:
-            name: tells programs apart whose arguments have the same shapes.
-            arguments: arrays, or their shapes.
-        """
-        file = self._file(name, arguments)
-        if file is not None and file.exists() and _is_ours(file.parent):
-            return lambda: keep(_read(file) or lower().compile())
-        lowered = lower()
+    def prepare(self, program: Program, keep: Callable[[Callable[..., Any]], None]) -> Compile:
+        """Lower a program, or read it; what is returned compiles it and gives what calls it to `keep`."""
+        exported = self._exported(program)
+        if exported is None:
+            lowered = jax.jit(program.call, donate_argnums=program.donated).lower(*program.arguments)
+            program.check(lowered.out_tree)
+            return lambda: keep(lowered.compile())
+        whole = jax.jit(exported.call, donate_argnums=tuple(program.donated_leaves)).lower(*program.shapes)
 
         def compile_it() -> None:
-            before = spared()
-            compiled = lowered.compile()
-            keep(compiled)
-            # What JAX's cache gave cannot be told whole a second time: on CPU it comes back without its functions.
-            if file is not None and spared() == before:
-                _write(file, compiled)
+            compiled = whole.compile()
+            keep(lambda *given: jax.tree.unflatten(program.structure, compiled(*jax.tree.leaves(given))))
 
         return compile_it
 
-    def _file(self, name: str, arguments: Any) -> Path | None:
+    def _exported(self, program: Program) -> export.Exported | None:
+        """The lowered program, of this start where no earlier one kept it; None where none can be kept."""
         if self._directory is None:
             return None
-        leaves, tree = jax.tree.flatten(arguments)
-        shapes = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves]
-        digest = hashlib.sha256(json.dumps([*self._key, name, str(tree), shapes]).encode()).hexdigest()
-        return self._directory / f"{digest[:32]}.program"
+        file = self._file(self._directory, program)
+        exported = _read(file)
+        if exported is not None:
+            return exported
+        try:
+            exported = _export(program)
+            _write(file, exported)
+        except (OSError, ValueError, NotImplementedError) as error:  # no place, or something that has no lasting text
+            log.warning("the lowered program %s is not kept: %s", program.name, str(error)[:300])
+        return exported
+
+    def _file(self, directory: Path, program: Program) -> Path:
+        tree = str(jax.tree.structure(program.arguments))
+        shapes = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in program.shapes]
+        digest = hashlib.sha256(json.dumps([*self._key, program.name, tree, shapes]).encode()).hexdigest()
+        return directory / f"{digest[:32]}.stablehlo"
 
 
 NOTHING_KEPT = KeptPrograms(None, ())
@@ -88,6 +135,19 @@ def kept_for(module: object, config: object, route: Route) -> KeptPrograms:
     return KeptPrograms(cache_home() / "programs", [type(module).__qualname__, repr(config), str(route)])
 
 
+def _export(program: Program) -> export.Exported:
+    """The program with its trees taken apart, of which an exported one can tell only the plainest."""
+    tree = jax.tree.structure(program.arguments)
+
+    def flat(*leaves: jax.Array) -> list[jax.Array]:
+        result = program.call(*jax.tree.unflatten(tree, leaves))
+        program.check(jax.tree.structure(result))
+        return jax.tree.leaves(result)
+
+    jitted = jax.jit(flat, donate_argnums=tuple(program.donated_leaves))
+    return export.export(jitted, disabled_checks=ALLOWED)(*program.shapes)
+
+
 def _surroundings() -> list[str]:
     device = jax.devices()[0]
     versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES if _is_installed(name)]
@@ -96,7 +156,7 @@ def _surroundings() -> list[str]:
 
 
 def _is_installed(name: str) -> bool:
-    return next(importlib.metadata.Distribution.discover(name=name), None) is not None
+    return next(iter(importlib.metadata.Distribution.discover(name=name)), None) is not None
 
 
 def _matters(variable: str) -> bool:
@@ -104,29 +164,28 @@ def _matters(variable: str) -> bool:
     return variable.startswith(("JAX_", "XLA_")) and "CACHE" not in variable
 
 
+def _read(file: Path) -> export.Exported | None:
+    """The program; None where it is not there, or cannot be used."""
+    if not file.exists() or not _is_ours(file.parent):
+        return None
+    try:
+        file.touch()
+        return export.deserialize(bytearray(file.read_bytes()))
+    except Exception as error:  # noqa: BLE001 - a damaged file fails in many ways, and it is made again
+        log.warning("the lowered program %s is not used: %s: %s", file, type(error).__name__, str(error)[:200])
+        return None
+
+
 def _is_ours(directory: Path) -> bool:
-    """Whether nobody else may write there: whoever may decides what runs."""
+    """Whether nobody else may write there: whoever may decides what is computed."""
     status = directory.stat()
     return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
-def _read(file: Path) -> Any:
-    """The program; None where it cannot be loaded."""
-    try:
-        file.touch()
-        return serialize_executable.deserialize_and_load(*pickle.loads(file.read_bytes()))  # noqa: S301 - our own file
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is compiled again
-        log.warning("the compiled program %s is not used: %s: %s", file, type(error).__name__, str(error)[:200])
-        file.unlink(missing_ok=True)
-        return None
-
-
-def _write(file: Path, compiled: Any) -> None:
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(file, pickle.dumps(serialize_executable.serialize(compiled)))
-        for other in file.parent.glob("*.program"):
-            if time.time() - other.stat().st_mtime > UNUSED_S:
-                other.unlink(missing_ok=True)
-    except Exception as error:  # noqa: BLE001 - a program that is not kept only costs time
-        log.warning("the compiled program %s is not kept: %s: %s", file, type(error).__name__, str(error)[:200])
+def _write(file: Path, exported: export.Exported) -> None:
+    """Keeps it, and removes what nobody asked for in a long time."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_atomically(file, bytes(exported.serialize()))
+    for other in file.parent.glob("*.stablehlo"):
+        if time.time() - other.stat().st_mtime > UNUSED_S:
+            other.unlink(missing_ok=True)

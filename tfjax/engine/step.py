@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from tfjax.engine.kept_programs import NOTHING_KEPT, Compile, KeptPrograms
+from tfjax.engine.kept_programs import NOTHING_KEPT, Compile, KeptPrograms, Program
 from tfjax.engine.rows_buffer import FIELDS, unpack
 from tfjax.kernels.draw import Drawn, DrawRules, LaneTables, draw_as_read
 from tfjax.kernels.paged_attention import Tiles
@@ -104,24 +104,18 @@ class Step:
             self.prepare(bucket, state, page_table)()
 
     def prepare(self, bucket: Bucket, state: State, page_table: jax.Array) -> Compile:
-        """Lower one bucket, unless it is kept from an earlier start; what is returned compiles it."""
+        """Lower one bucket; what is returned compiles it."""
         token = jax.ShapeDtypeStruct((bucket.rows,), jnp.int32)
         matrix = jax.ShapeDtypeStruct((len(FIELDS), bucket.rows), jnp.int32)
-        arguments = (state, token, matrix, page_table)
-        return self.kept.prepare(
+        result = Stepped(Drawn(0, 0, 0, 0), 0, 0 if self.taps else None, state)  # type: ignore[arg-type]
+        program = Program(
             f"step {bucket} {self.taps} {self.route}",
-            (self.parameters, *arguments),
-            lambda: self.lower(bucket, *arguments),
-            lambda compiled: self._compiled.__setitem__(bucket, compiled),
+            partial(self.forward, bucket),
+            (self.parameters, state, token, matrix, page_table),
+            donated=1,
+            result=result,
         )
-
-    def lower(self, bucket: Bucket, state: Any, token: Any, matrix: Any, page_table: Any) -> Any:
-        """The bucket's program before compilation; arguments may be abstract."""
-
-        def program(parameters: Any, state: State, token: Any, matrix: Any, page_table: Any) -> Any:
-            return self.forward(bucket, parameters, state, token, matrix, page_table)
-
-        return jax.jit(program, donate_argnums=1).lower(self.parameters, state, token, matrix, page_table)
+        return self.kept.prepare(program, partial(self._compiled.__setitem__, bucket))
 
     def __call__(self, bucket: Bucket, state: State, token: Any, matrix: Any, page_table: jax.Array) -> Stepped:
         """Queue one forward. `state` is donated: use the returned one from here on."""

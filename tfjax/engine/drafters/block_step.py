@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ from flax import nnx
 
 from tfjax.engine.drafters.block_plan import BlockBucket, BlockPlan
 from tfjax.engine.drafters.drawing import Drafts, draw_draft, no_drafts
-from tfjax.engine.kept_programs import NOTHING_KEPT, Compile, KeptPrograms
+from tfjax.engine.kept_programs import NOTHING_KEPT, Compile, KeptPrograms, Program
 from tfjax.engine.rows_buffer import FIELDS, unpack
 from tfjax.engine.step import rules_of
 from tfjax.kernels.draw import NOT_FINITE, LaneTables
@@ -110,7 +111,7 @@ class BlockStep:
     def prepare_absorbing(self, cache: Any, features: jax.ShapeDtypeStruct, page_table: jax.Array) -> Compile:
         """Lower `absorbing` for some rows; what is returned compiles it."""
         rows = features.shape[0]
-        return self._prepare(rows, self.absorbing, cache, (features, _int32(2, rows), page_table))
+        return self._prepare(rows, self.absorbing, cache, (features, _int32(2, rows), page_table), cache)
 
     def prepare_holding(self, bucket: BlockBucket, cache: Any, tables: LaneTables, page_table: jax.Array) -> Compile:
         """The same for `holding`, which is given matrix and asks as one array: each array takes a transfer."""
@@ -120,16 +121,14 @@ class BlockStep:
             return self.holding(bucket, parameters, cache, tables, matrix, asks, page_table)
 
         told = _int32(len(FIELDS) + len(ASK_FIELDS), bucket.streams)
-        return self._prepare(bucket, traced, cache, (tables, told, page_table))
+        return self._prepare(bucket, traced, cache, (tables, told, page_table), (no_drafts(1, 1), cache))
 
-    def _prepare(self, key: Hashable, traced: Callable[..., Any], cache: Any, shapes: tuple[Any, ...]) -> Compile:
+    def _prepare(
+        self, key: Hashable, traced: Callable[..., Any], cache: Any, shapes: tuple[Any, ...], result: Any
+    ) -> Compile:
         arguments = (self.parameters, cache, *shapes)
-        return self.kept.prepare(
-            f"block step {key} {self.plan}",
-            arguments,
-            lambda: jax.jit(traced, donate_argnums=1).lower(*arguments),
-            lambda compiled: self._compiled.__setitem__(key, compiled),
-        )
+        program = Program(f"block step {key} {self.plan}", traced, arguments, donated=1, result=result)
+        return self.kept.prepare(program, partial(self._compiled.__setitem__, key))
 
     def absorb(self, cache: Any, features: jax.Array, places: Any, page_table: jax.Array) -> Any:
         """Queue `absorbing`. `cache` is donated: use the returned one from here on."""
