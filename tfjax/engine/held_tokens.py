@@ -17,7 +17,7 @@ HeldDrafts = Callable[[Stream], tuple[jax.Array, int] | None]
 """Where a stream's waiting drafts lie, if there are any: int32 [S, depth] of the hold that made them (a negative number
 for none), and the stream's row of it."""
 
-NO_PLACE = jnp.iinfo(jnp.int32).min
+NO_PLACE = int(np.iinfo(np.int32).min)
 """Stands for a draft that is none, and is further from 0 than any place."""
 
 
