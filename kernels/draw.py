@@ -22,7 +22,7 @@ ABSENT = -1e30
 """Logit of a token that a reduced vocabulary lacks, while penalties and bans are worked out over all tokens."""
 
 
-_token = jax.jit(keyed_draw, static_argnames=("route",))
+_token: Callable[..., jax.Array] = jax.jit(keyed_draw, static_argnames=("route",))
 """Both ways of a condition draw; as a function of its own that is lowered and compiled once."""
 
 

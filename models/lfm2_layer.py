@@ -63,7 +63,8 @@ def layer_step(
 ) -> Stream:
     """One layer. Equal operators share one trace, and their kernels one compilation; so do equal blocks."""
     stream = _operator(stream, weights, shared, number, config=config, attends=kind.attends, route=route)
-    return _block(stream, weights, shared, number, config=config, experts=kind.experts, route=route)
+    done: Stream = _block(stream, weights, shared, number, config=config, experts=kind.experts, route=route)
+    return done
 
 
 @functools.partial(jax.jit, static_argnames=("config", "attends", "route"))

@@ -61,11 +61,20 @@ def _packed(
 class PackedEmbedding(Embedding):
     """Tokens by a packed table."""
 
-    def __init__(self, size: int, style: Style, *, bits: int = 4, group: int = 64, small: bool = False):
+    def __init__(
+        self,
+        size: int,
+        style: Style,
+        *,
+        bits: int = 4,
+        group: int = 64,
+        scales: Any = jnp.bfloat16,
+        small: bool = False,
+    ):
         super().__init__(size, style, small=small)
         # Nothing is summed here, so that nothing can cancel.
         style = Style.NORMAL if style is Style.CANCEL else style
-        self.data: dict[str, Any] = {"table": _packed((VOCAB, size), style, 1.0, bits, group)}
+        self.data: dict[str, Any] = {"table": _packed((VOCAB, size), style, 1.0, bits, group, scales)}
 
 
 def _problem(
@@ -81,10 +90,12 @@ _CASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("Llama-3-8B", "down", {}),
     ("Llama-3-8B", "qkv", {"bits": 8, "biased": True}),
     ("SmolLM2-135M", "down", {"group": 32, "scales": jnp.float16}),
+    ("SmolLM2-135M", "qkv", {"group": 32, "scales": jnp.float16}),
+    ("SmolLM2-135M", "head", {"bits": 8, "group": 32, "scales": jnp.float16}),
     ("LFM2.5-1.2B", "qkv", {"group": 128}),
     ("DSpark drafter", "down", {"bits": 8}),
 )
-"""Sizes and forms of published files: 4-bit models of MLX, Q4_1 of GGUF, and drafters of 8 bits."""
+"""Sizes and forms of published files: 4-bit models of MLX, Q4_1 and Q8_0 of GGUF, and drafters of 8 bits."""
 
 
 def _named(spec: str, part: str, more: dict[str, Any]) -> str:
@@ -142,6 +153,16 @@ PACKED_GLU = Subject(
     cases={
         f"{name}, {bits}-bit": functools.partial(_problem, SPECS[name].hidden, SPECS[name].inner, gated=True, bits=bits)
         for name, bits in (("Llama-3-8B", 4), ("LFM2.5-1.2B", 4), ("DSpark drafter", 8))
+    }
+    | {
+        "SmolLM2-135M, 4-bit by 32": functools.partial(
+            _problem,
+            SPECS["SmolLM2-135M"].hidden,
+            SPECS["SmolLM2-135M"].inner,
+            gated=True,
+            group=32,
+            scales=jnp.float16,
+        )
     },
     small=functools.partial(_problem, TINY.hidden, TINY.inner, gated=True, small=True, group=32),
     controls=(
@@ -164,6 +185,11 @@ PACKED_EMBED = Subject(
     cases={
         f"{name}, {bits}-bit by {group}": functools.partial(PackedEmbedding, SPECS[name].hidden, bits=bits, group=group)
         for name, bits, group in (("Llama-3-8B", 4, 64), ("SmolLM2-135M", 8, 32), ("LFM2.5-1.2B", 4, 128))
+    }
+    | {
+        "SmolLM2-135M, 8-bit by 32, float16": functools.partial(
+            PackedEmbedding, SPECS["SmolLM2-135M"].hidden, bits=8, group=32, scales=jnp.float16
+        )
     },
     small=functools.partial(PackedEmbedding, TINY.hidden, small=True),
     controls=(

@@ -69,6 +69,7 @@ _READS = (
         "rows",
         (("pl.ds(number % sizes.all_steps *", "pl.ds((sizes.all_steps - 1 - number % sizes.all_steps) *"),),
     ),
+    Control("another layer's bias", "reference", (("bias_ref[0].at[layer_ref[0]]", "bias_ref[0].at[0]"),)),
     Control("stored one row too far", "bounds", (("rows = pl.ds(row + ", "rows = pl.ds(row + 1 + "),)),
 )
 
@@ -97,13 +98,23 @@ TALL_GLU = Subject(
     cases={
         name: functools.partial(_problem, SPECS[name].hidden, SPECS[name].inner, gated=True)
         for name in ("Llama-3-8B", "SmolLM2-135M")
+    }
+    | {
+        "SmolLM2-135M, biased": functools.partial(
+            _problem, SPECS["SmolLM2-135M"].hidden, SPECS["SmolLM2-135M"].inner, gated=True, biased=True
+        )
     },
-    small=functools.partial(_problem, TINY.hidden, TINY.inner, gated=True, small=True),
+    small=functools.partial(_problem, TINY.hidden, TINY.inner, gated=True, small=True, biased=True),
     controls=(
         *_READS,
         Control("gate and up swapped", "reference", (("silu_gate(*sums)", "silu_gate(*sums[::-1])"),)),
         Control(
             "up read from the gate's rows", "reference", (("column + matrix * sizes.tiles) * plan", "column) * plan"),)
+        ),
+        Control(
+            "up's bias read from the gate's",
+            "reference",
+            (("column + matrix * sizes.tiles) * columns", "column) * columns"),),
         ),
     ),
     variants=((512, {"plan": Plan(Form.TALL, TALLEST_ROWS, 64, 64, 3)}),),
