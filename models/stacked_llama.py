@@ -13,13 +13,12 @@ import jax.numpy as jnp
 from flax import nnx
 
 from tfjax.kernels.embed_rows import embed_rows
-from tfjax.kernels.gpu.plans import TALLEST_ROWS, split_of
+from tfjax.kernels.gpu.plans import split_of
 from tfjax.kernels.layer_matmul import layer_glu, layer_matmul
-from tfjax.kernels.packed import PackedWeight, Weight, at
+from tfjax.kernels.packed import Weight, at
 from tfjax.kernels.rope_write import Heads, Places, Pools, rope_write, turns
 from tfjax.kernels.routes import Route
 from tfjax.kernels.sum_norm import sum_norm
-from tfjax.kernels.tall_matmul import tall_glu, tall_matmul
 from tfjax.kernels.window_attention import rows_of_block, spare_rows, window, window_attention
 from tfjax.models import llama
 from tfjax.models.family import Source, Stacked
@@ -227,7 +226,7 @@ def forward(
 
 
 class _Products(NamedTuple):
-    """The products of one forward. Many rows take the forms made for them, whose bits are those of the forms for few.
+    """The products of one forward.
 
     Attributes:
         used: int32 [], how many of the rows matter.
@@ -242,16 +241,12 @@ class _Products(NamedTuple):
         weight: Weight = getattr(self.weights, name)
         bias: jax.Array | None = getattr(self.weights, f"{name}_bias")
         split = split_of(weight.shape[2], weight.shape[1])
-        if len(x) < TALLEST_ROWS or isinstance(weight, PackedWeight):
-            return layer_matmul(x, weight, layer, self.used, split=split, bias=bias, route=self.route)
-        return tall_matmul(x, weight, layer, self.used, split=split, bias=bias, route=self.route)[None]
+        return layer_matmul(x, weight, layer, self.used, split=split, bias=bias, route=self.route)
 
     def gated(self, x: jax.Array, layer: jax.Array) -> jax.Array:
         """Shapes: [R, D] -> [R, I]."""
         weight, bias = self.weights.gate_up, self.weights.gate_up_bias
-        if len(x) < TALLEST_ROWS or isinstance(weight, PackedWeight):
-            return layer_glu(x, weight, layer, self.used, bias=bias, route=self.route)
-        return tall_glu(x, weight, layer, self.used, bias=bias, route=self.route)
+        return layer_glu(x, weight, layer, self.used, bias=bias, route=self.route)
 
 
 def logits(weights: StackedWeights, hidden: jax.Array, count: jax.Array, *, route: Route) -> jax.Array:

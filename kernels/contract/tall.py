@@ -80,7 +80,10 @@ TALL_MATMUL = Subject(
     cases={
         "Llama-3-8B down": functools.partial(_problem, *SPECS["Llama-3-8B"].products["down"]),
         "Llama-3-8B qkv, biased": functools.partial(_problem, *SPECS["Llama-3-8B"].products["qkv"], biased=True),
-        "SmolLM2-135M qkv": functools.partial(_problem, *SPECS["SmolLM2-135M"].products["qkv"]),
+        **{
+            f"SmolLM2-135M {part}": functools.partial(_problem, *SPECS["SmolLM2-135M"].products[part])
+            for part in ("qkv", "out", "down")
+        },
     },
     small=functools.partial(_problem, TINY.hidden, TINY.inner, small=True, biased=True),
     controls=(
