@@ -48,9 +48,9 @@ class ServeConfig:
         "--weights",
         kind=Choice(values.words(values.WEIGHTS_AUTO, values.WEIGHTS_PACKED, values.WEIGHTS_DENSE)),
         group=MODEL,
-        help="whether an MLX model's quantized weights stay packed in memory: packed takes a fraction of it and "
-        "expands them in every forward, dense is faster; the tokens stay the same; auto is dense where it fits beside "
-        "a cache",
+        help="whether quantized weights (MLX's, GGUF's Q4_0, Q4_1 and Q8_0) stay packed in memory: packed takes a "
+        "fraction of it and expands them in every forward, dense is faster; the tokens stay the same; auto is dense "
+        "where it fits beside a cache",
     )
     kernels: str = setting(
         values.KERNELS_AUTO,
