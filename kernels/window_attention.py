@@ -48,6 +48,10 @@ class Window(NamedTuple):
     used: jax.Array
 
 
+SEARCH = "scan_unrolled"
+"""How rows and chunks are looked up. JAX's default is a loop, which is many small kernels on a GPU; this is one."""
+
+
 def chunk_of(position: jax.Array | int) -> jax.Array:
     """The chunk that holds a position."""
     position = jnp.asarray(position, jnp.int32)
@@ -96,7 +100,7 @@ def window(position: jax.Array, tiles: Tiles, page_table: jax.Array, *, tile_row
     rows, step = len(position), rows_of_block(group)
     row = jnp.arange(rows, dtype=jnp.int32)
     starts = jnp.where(jnp.arange(len(tiles.start)) < tiles.used, tiles.start, rows + 1)
-    tile = jnp.maximum(jnp.searchsorted(starts, row, side="right") - 1, 0)
+    tile = jnp.maximum(jnp.searchsorted(starts, row, side="right", method=SEARCH) - 1, 0)
     following = jnp.append(starts[1:], rows + 1)[tile]
     end = jnp.minimum(jnp.minimum(following, starts[tile] + tile_rows), rows)
     block = starts[tile] + (row - starts[tile]) // step * step
@@ -108,7 +112,7 @@ def window(position: jax.Array, tiles: Tiles, page_table: jax.Array, *, tile_row
     chunks = jnp.where(first, chunk_of(last) + 1, 0)
     ends = jnp.cumsum(chunks)
     number = jnp.arange(rows * chunks_of(page_table.shape[1] * PAGE_ROWS), dtype=jnp.int32)
-    owner = jnp.minimum(jnp.searchsorted(ends, number, side="right"), rows - 1)
+    owner = jnp.minimum(jnp.searchsorted(ends, number, side="right", method=SEARCH), rows - 1)
     chunk = number - (ends - chunks)[owner]
     page = chunk_start(chunk) // PAGE_ROWS
     pages = jnp.minimum(chunk_start(chunk + 1) // PAGE_ROWS, last[owner] // PAGE_ROWS + 1) - page
@@ -137,7 +141,7 @@ def _reference(q: jax.Array, pools: Pools, shared: Window, first_page: jax.Array
     kv_heads, _, _, size = q.shape
     rows = len(shared.position)
     starts = jnp.where(jnp.arange(len(shared.tiles.start)) < shared.tiles.used, shared.tiles.start, rows + 1)
-    tile = jnp.maximum(jnp.searchsorted(starts, jnp.arange(rows), side="right") - 1, 0)
+    tile = jnp.maximum(jnp.searchsorted(starts, jnp.arange(rows), side="right", method=SEARCH) - 1, 0)
     pages = shared.page_table[shared.tiles.lane[tile]] + first_page
     place = jnp.arange(pages.shape[1] * PAGE_ROWS)
 

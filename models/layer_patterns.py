@@ -51,3 +51,8 @@ def _repeated[Kind: Hashable](kinds: Sequence[Kind], start: int, size: int) -> i
 
 def _rank[Kind: Hashable](runs: tuple[Repeat[Kind], ...]) -> tuple[int, int, int, int]:
     return sum(run.cost for run in runs), sum(run.times > 1 for run in runs), len(runs), -runs[0].layers
+
+
+def one_by_one[Kind: Hashable](kinds: Sequence[Kind]) -> tuple[Repeat[Kind], ...]:
+    """The same layers with no loop."""
+    return tuple(Repeat((kind,), 1) for kind in kinds)

@@ -1,4 +1,4 @@
-"""A DSpark drafter whose equal layers lie in one array each and run in a scan, by the operators of one route.
+"""A DSpark drafter whose equal layers lie in one array each, by the operators of one route.
 
 The ends of it (the Markov head, the confidence head, the target's head) stay as they are in modules.
 """
@@ -23,6 +23,7 @@ from tfjax.models.blocks.qk_norm import QKNorm
 from tfjax.models.dspark_config import DSparkConfig
 from tfjax.models.dspark_ends import DSparkEnds
 from tfjax.models.family import Source, Stacked
+from tfjax.models.layer_loop import over_layers
 from tfjax.models.rows import Rows
 from tfjax.models.stacked_pools import by_layer, empty_pools, flat_pools
 
@@ -72,7 +73,7 @@ class StackedDSpark(DSparkEnds):
             )
             return pools, None
 
-        pools, _ = jax.lax.scan(layer, flat_pools(cache), jnp.arange(c.layers, dtype=jnp.int32))
+        pools, _ = over_layers(layer, flat_pools(cache), c.layers, route)
         return by_layer(pools, cache)
 
     def block(
@@ -117,7 +118,7 @@ class StackedDSpark(DSparkEnds):
 
         x, h = after(nothing, x, self.attention_norm, jnp.int32(0))
         start = (x, h, flat_pools(cache))
-        (_, hidden, pools), _ = jax.lax.scan(layer, start, jnp.arange(c.layers, dtype=jnp.int32))
+        (_, hidden, pools), _ = over_layers(layer, start, c.layers, route)
         return hidden, by_layer(pools, cache)
 
     def _heads(self, *, queries: bool = True) -> Heads:

@@ -1,6 +1,7 @@
-"""An LFM2, dense or with experts, whose equal layers lie in stacks and run in scans, by the operators of one route.
+"""An LFM2, dense or with experts, whose equal layers lie in stacks, by the operators of one route.
 
-The layers are cut into patterns that repeat; each is a scan whose step runs the pattern once.
+Kernels are written out layer after layer (why: see layer_loop). For reference operators the layers are cut into
+patterns that repeat; each is a scan whose step runs the pattern once.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tfjax.kernels.short_conv import RING
 from tfjax.kernels.sum_norm import sum_norm
 from tfjax.kernels.window_attention import rows_of_block
 from tfjax.models.family import Stacked
-from tfjax.models.layer_patterns import Repeat, repeats
+from tfjax.models.layer_patterns import Repeat, one_by_one, repeats
 from tfjax.models.lfm2_config import Lfm2Config
 from tfjax.models.lfm2_layer import Shared, Stream, layer_step, shared_by_layers
 from tfjax.models.lfm2_stacks import Kind, Lfm2Stacks, Number, kinds, numbers, shapes, sources, unstacked
@@ -150,7 +151,7 @@ def forward(
     layers = Layers(config, weights, shared, route, numbers(of_kind), taps)
     after: dict[int, jax.Array] = {}
     begun = 0
-    for run in repeats(of_kind):
+    for run in repeats(of_kind) if route is Route.REFERENCE else one_by_one(of_kind):
         stream, found = layers.run(run, begun, stream)
         after |= found
         begun += run.layers

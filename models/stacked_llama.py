@@ -1,4 +1,4 @@
-"""A Llama whose equal layers lie in one array each and run in a scan, by the operators of one route.
+"""A Llama whose equal layers lie in one array each, by the operators of one route.
 
 This is the form that the device kernels want: they take a whole stack and a layer's number, so that no slice is copied
 and one program serves all layers.
@@ -22,6 +22,7 @@ from tfjax.kernels.sum_norm import sum_norm
 from tfjax.kernels.window_attention import rows_of_block, spare_rows, window, window_attention
 from tfjax.models import llama
 from tfjax.models.family import Source, Stacked
+from tfjax.models.layer_loop import over_layers
 from tfjax.models.llama import Llama, LlamaConfig
 from tfjax.models.rows import Forward, Rows, tapped
 from tfjax.models.stacked_pools import by_layer, empty_pools, flat_pools
@@ -221,8 +222,8 @@ def forward(
         x, h = sum_norm(down, x, weights.attention_norm, number + 1, count, eps=config.norm_eps, route=route)
         return (x, h, pools), x if taps else None
 
-    (_, hidden, pools), after = jax.lax.scan(layer, (x, h, pools), jnp.arange(config.layers, dtype=jnp.int32))
-    return Forward(hidden, pools, tapped(list(after), taps) if after is not None else None)
+    (_, hidden, pools), after = over_layers(layer, (x, h, pools), config.layers, route)
+    return Forward(hidden, pools, tapped(after, taps))
 
 
 class _Products(NamedTuple):

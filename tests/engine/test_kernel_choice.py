@@ -14,7 +14,7 @@ from flax import nnx
 from tests.models.published_lfm2 import LFM2_1B, LFM2_24B, LFM2_CODE
 from tests.models.tiny import TINY
 from tests.models.tiny_lfm2 import EXPERTS
-from tfjax.engine import kernel_choice
+from tfjax.engine import kernel_choice, step
 from tfjax.engine.buckets import kernel_plan
 from tfjax.engine.kernel_choice import choose_kernels, obstacle
 from tfjax.engine.lane_tables import empty_tables
@@ -107,17 +107,32 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("family", "config", "bucket"), CASES)
-def test_the_whole_step_lowers_for_cuda(family: Any, config: Any, bucket: Bucket) -> None:
-    """Every operator is a kernel: no product is left to XLA, and the cache is written in place."""
+def lowered(family: Any, config: Any, bucket: Bucket) -> str:
+    """The text of a step by device kernels."""
     form = form_of(family)
-    step: Any = Step(nnx.eval_shape(lambda: form.build(config, BF16, Route.PALLAS_GPU)), (1, 0))
+    made: Any = Step(nnx.eval_shape(lambda: form.build(config, BF16, Route.PALLAS_GPU)), (1, 0))
     tables = functools.partial(empty_tables, 3, config.vocab, 256)
     state = jax.eval_shape(lambda: State(form.empty_cache(config, 9, PAGE_ROWS, 3, BF16), tables()))
     int32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.int32)
-    arguments = (step.parameters, state, int32((bucket.rows,)), int32((len(FIELDS), bucket.rows)), int32((3, 4)))
-    program = jax.jit(functools.partial(step.forward, bucket), donate_argnums=1).trace(*arguments)
-    text = program.lower(lowering_platforms=("cuda",)).as_text()
+    arguments = (made.parameters, state, int32((bucket.rows,)), int32((len(FIELDS), bucket.rows)), int32((3, 4)))
+    program = jax.jit(functools.partial(made.forward, bucket), donate_argnums=1).trace(*arguments)
+    text: str = program.lower(lowering_platforms=("cuda",)).as_text()
+    return text
+
+
+@pytest.mark.parametrize(
+    ("family", "config"), [(llama.FAMILY, SMOL), (lfm2_moe.FAMILY, LFM2_CODE)], ids=["Llama", "LFM2"]
+)
+def test_there_is_no_loop_before_the_draws(monkeypatch: pytest.MonkeyPatch, family: Any, config: Any) -> None:
+    """Each turn of one is a launch of its own, and small kernels that count."""
+    monkeypatch.setattr(step, "draw_as_read", lambda logits, *_, **__: jnp.argmax(logits, -1))
+    assert "stablehlo.while" not in lowered(family, config, kernel_plan(8).verify[0])
+
+
+@pytest.mark.parametrize(("family", "config", "bucket"), CASES)
+def test_the_whole_step_lowers_for_cuda(family: Any, config: Any, bucket: Bucket) -> None:
+    """Every operator is a kernel: no product is left to XLA, and the cache is written in place."""
+    text = lowered(family, config, bucket)
     assert "mosaic_gpu" in text
     assert "stablehlo.dot_general" not in text
     assert text.count("output_operand_alias<") >= 2

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfjax.models.layer_patterns import Repeat, repeats
+from tfjax.models.layer_patterns import Repeat, one_by_one, repeats
 
 
 def words(kinds: str) -> list[tuple[str, int]]:
@@ -42,3 +42,7 @@ def test_the_runs_are_the_sequence(kinds: str) -> None:
 
 def test_a_loop_costs_its_pattern_and_one_more() -> None:
     assert (Repeat(("C", "A"), 1).cost, Repeat(("C", "A"), 5).cost) == (2, 3)
+
+
+def test_one_by_one_is_without_loops() -> None:
+    assert one_by_one("CCA") == (Repeat(("C",), 1), Repeat(("C",), 1), Repeat(("A",), 1))
