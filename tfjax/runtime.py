@@ -103,7 +103,7 @@ def _remove_numeric(environ: MutableMapping[str, str]) -> tuple[str, ...]:
 
 def _compile_cache(environ: Mapping[str, str]) -> Path | None:
     chosen = environ.get("JAX_COMPILATION_CACHE_DIR")
-    path = Path(chosen) if chosen else cache_home() / "jax" / _processor_tag()
+    path = Path(chosen) if chosen else cache_home() / "jax" / processor_tag()
     try:
         # Compiled programs are run as they are read, so nobody else may write them.
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def _compile_cache(environ: Mapping[str, str]) -> Path | None:
     return path if os.access(path, os.W_OK | os.X_OK) else None
 
 
-def _processor_tag() -> str:
+def processor_tag() -> str:
     """Tells processors apart whose compiled programs differ: a home directory may be shared by several machines."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()

@@ -215,6 +215,14 @@ def test_scales_that_no_packed_form_holds_are_refused(tmp_path: Path, scale: flo
         packed(path, UP)
 
 
+def test_a_vector_is_never_packed(tmp_path: Path) -> None:
+    """Its blocks are no rows, which q and k would have reordered."""
+    kind = GGMLQuantizationType.Q8_0
+    blocks = quants.quantize(np.ones(HIDDEN, np.float32), kind)
+    path = write_gguf(tmp_path / "m.gguf", quantized={"blk.0.ffn_norm.weight": (blocks, kind)})
+    assert packed(path, "model.layers.0.post_attention_layernorm.weight") is None
+
+
 def test_rows_that_do_not_fit_the_heads_are_refused_packed_too(tmp_path: Path) -> None:
     kind = GGMLQuantizationType.Q4_0
     blocks = quants.quantize(values("blk.0.attn_q.weight", (HIDDEN - 1, HIDDEN)), kind)

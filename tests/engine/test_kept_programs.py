@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,6 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from tests.engine.test_step import Telling
 from tfjax.engine import kept_programs
-from tfjax.engine.compiles import spared
 from tfjax.engine.kept_programs import NOTHING_KEPT, UNUSED_S, KeptPrograms, Program, kept_for
 from tfjax.engine.lane_tables import empty_tables
 from tfjax.engine.rows_buffer import RowsBuffer
@@ -113,10 +113,14 @@ def test_where_programs_are_cached_does_not_matter(tmp_path: Path, monkeypatch: 
     assert Start(tmp_path).traced == 0
 
 
-def test_a_damaged_file_is_compiled_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("place", [0, 40, 0.5, -1])
+def test_a_damaged_file_is_lowered_again(tmp_path: Path, caplog: pytest.LogCaptureFixture, place: float) -> None:
+    """One bit is enough: most of them the reader would not notice."""
     Start(tmp_path)
     (file,) = tmp_path.iterdir()
-    file.write_bytes(file.read_bytes()[:100])
+    data = bytearray(file.read_bytes())
+    data[round(place * len(data)) if place == 0.5 else int(place)] ^= 4
+    file.write_bytes(data)
     again = Start(tmp_path)
     assert again.traced == 1
     assert again.run() == [0, 2, 4]
@@ -125,20 +129,60 @@ def test_a_damaged_file_is_compiled_again(tmp_path: Path, caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o702])
-def test_a_directory_that_others_may_write_is_not_read(tmp_path: Path, mode: int) -> None:
+def test_a_directory_that_others_may_write_is_not_read(
+    tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
     programs = tmp_path / "programs"
     Start(programs)
     assert programs.stat().st_mode & 0o777 == 0o700
     assert Start(programs).traced == 0
     programs.chmod(mode)
+    before = [file.stat().st_mtime_ns for file in programs.iterdir()]
     assert Start(programs).traced == 1
+    assert "chmod 700" in caplog.text
+    assert [file.stat().st_mtime_ns for file in programs.iterdir()] == before
+
+
+def test_a_place_that_cannot_be_looked_into_only_costs_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(self: Path) -> bytes:
+        raise PermissionError(f"not yours: {self}")
+
+    Start(tmp_path)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert Start(tmp_path).run() == [0, 2, 4]
+    assert "not yours" in caplog.text
+
+
+def test_a_read_only_place_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path) -> None:
+        raise OSError(30, "read-only file system", str(self))
+
+    Start(tmp_path)
+    monkeypatch.setattr(Path, "touch", refuse)
+    assert Start(tmp_path).traced == 0
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_calls_a_program_does_not_hold_its_arguments(tmp_path: Path, kept: bool) -> None:
+    programs: list[Any] = []
+    array = jnp.ones(3)
+    program = Program("one", lambda x: 2 * x, (array,), donated=0, result=0)
+    KeptPrograms(tmp_path if kept else None, []).prepare(program, programs.append)()
+    held = weakref.ref(program)
+    del program
+    assert held() is None
+    assert programs[0](array).tolist() == [2, 2, 2]
 
 
 def test_the_compile_cache_knows_a_kept_program(tmp_path: Path) -> None:
     with compile_cache(tmp_path / "jax"):
-        first, before = Start(tmp_path / "one"), spared()
+        first = Start(tmp_path / "one")
+        known = sorted(file.name for file in (tmp_path / "jax").iterdir())
         second = Start(tmp_path / "one")
-        assert spared() == before + 1
+        assert sorted(file.name for file in (tmp_path / "jax").iterdir()) == known
+        assert any("flat" in name or "double" in name for name in known), known
         assert first.run() == second.run() == [0, 2, 4]
 
 

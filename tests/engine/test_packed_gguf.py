@@ -64,13 +64,15 @@ def blocks_of(name: str, shape: tuple[int, ...], kind: str) -> tuple[NDArray[np.
     return np.asarray(quants.quantize(values, stored), np.uint8), stored
 
 
-def llama(folder: Path, kind: str, kinds: Mapping[str, str] | None = None) -> Checkpoint:
+def llama(folder: Path, kind: str, kinds: Mapping[str, str] | None = None, norms: str = "F32") -> Checkpoint:
     """A Llama whose matrices are of one type, but for those that `kinds` names by GGUF name."""
     chosen = {name: (kinds or {}).get(name, kind) for name in LLAMA}
     quantized = {name: blocks_of(name, LLAMA[name], kind) for name, kind in chosen.items() if kind != "F32"}
-    norms = {name: np.ones(shape, np.float32) for name, shape in SHAPES.items() if len(shape) == 1}
+    vectors = {name: shape for name, shape in SHAPES.items() if len(shape) == 1}
+    ones = {name: np.ones(shape, np.float32) for name, shape in vectors.items() if norms == "F32"}
+    quantized |= {name: blocks_of(name, shape, norms) for name, shape in vectors.items() if norms != "F32"}
     plain = {name: gguf_files.values(name, LLAMA[name]) for name, kind in chosen.items() if kind == "F32"}
-    path = gguf_files.write_gguf(folder / "m.gguf", metadata=KEYS, tensors=norms | plain, quantized=quantized)
+    path = gguf_files.write_gguf(folder / "m.gguf", metadata=KEYS, tensors=ones | plain, quantized=quantized)
     return open_checkpoint(path)
 
 
@@ -214,6 +216,26 @@ def test_a_file_with_nothing_to_pack_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=words):
         load_model(checkpoint, "bfloat16", silent, weights="packed")
     assert not is_quantized(checkpoint)
+
+
+@pytest.mark.parametrize(("kinds", "most"), [({}, True), ({"token_embd.weight": "Q6_K"}, True)])
+def test_a_file_is_quantized_where_most_of_it_can_stay_packed(
+    tmp_path: Path, kinds: Mapping[str, str], most: bool
+) -> None:
+    assert is_quantized(llama(tmp_path, "Q4_1", kinds)) == most
+    alone = {name: "Q6_K" for name in LLAMA if name != "token_embd.weight"}
+    assert not is_quantized(llama(tmp_path, "Q8_0", alone))
+
+
+@pytest.mark.parametrize("form", ["stacks", "modules"])
+def test_vectors_of_a_packed_type_are_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    """Norms of Q8_0, whose stack would be a matrix."""
+    if form == "stacks":
+        monkeypatch.setattr(weights, "choose_kernels", lambda *_: KERNELS)
+    checkpoint = llama(tmp_path, "Q4_1", norms="Q8_0")
+    packed, dense = (load_model(checkpoint, "bfloat16", silent, weights=how) for how in ("packed", "dense"))
+    same_values(packed, dense)
+    assert not isinstance(parameters(packed)["norm.weight" if form == "modules" else "attention_norm"], PackedWeight)
 
 
 def test_auto_packs_what_would_fill_the_memory(

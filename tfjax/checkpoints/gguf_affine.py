@@ -68,7 +68,7 @@ def _codes(data: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
 
 def _offsets(scales: NDArray[np.float16], zero: int) -> NDArray[np.float16]:
     """What scale * code needs added where the code `zero` stands for 0: a power of two times the scale, so exact."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         biases = scales * np.float16(-zero)
     if not np.isfinite(biases[np.isfinite(scales)]).all():
         most = np.abs(scales[np.isfinite(scales)]).max()

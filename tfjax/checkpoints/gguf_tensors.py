@@ -79,7 +79,7 @@ class GgufTensors:
     def packed(self, name: str) -> tuple[Packed, AffineForm] | None:
         piece = self._piece(name)
         kind, stored_name = piece.tensor.type, piece.tensor.name
-        if kind not in FORMS:
+        if kind not in FORMS or len(piece.shape) < 2:
             return None
         rows = self._in_order(name, _stored(self._path, piece).reshape(*piece.shape[:-1], -1))
         try:

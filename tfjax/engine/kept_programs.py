@@ -7,6 +7,7 @@ model's config and the shapes of its arguments. No value of a checkpoint may be 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -24,13 +25,15 @@ from jax import export
 from tfjax.checkpoints.cache import cache_home, write_atomically
 from tfjax.engine.timing import code_version
 from tfjax.kernels.routes import Route
+from tfjax.runtime import processor_tag
 
 log = logging.getLogger(__name__)
 
 type Compile = Callable[[], None]
 """Compiles a lowered program and keeps it for its caller. May be called in any thread."""
 
-PACKAGES = ("jax", "jaxlib", "flax", "jax-cuda12-plugin", "jax-cuda13-plugin")
+PACKAGES = ("jax", "jaxlib", "flax", "numpy", "jax-cuda12-plugin", "jax-cuda13-plugin")
+DIGEST_BYTES = 32
 UNUSED_S = 30 * 86400
 """A program that no start asked for in this time is removed."""
 
@@ -93,10 +96,12 @@ class KeptPrograms:
             program.check(lowered.out_tree)
             return lambda: keep(lowered.compile())
         whole = jax.jit(exported.call, donate_argnums=tuple(program.donated_leaves)).lower(*program.shapes)
+        structure = program.structure
 
+        # What stays holds nothing of the program: its arguments may be the cache of a start that fails.
         def compile_it() -> None:
             compiled = whole.compile()
-            keep(lambda *given: jax.tree.unflatten(program.structure, compiled(*jax.tree.leaves(given))))
+            keep(lambda *given: jax.tree.unflatten(structure, compiled(*jax.tree.leaves(given))))
 
         return compile_it
 
@@ -111,7 +116,7 @@ class KeptPrograms:
         try:
             exported = _export(program)
             _write(file, exported)
-        except (OSError, ValueError, NotImplementedError) as error:  # no place, or something that has no lasting text
+        except (OSError, ValueError, NotImplementedError, ImportError) as error:  # no place, or no text that lasts
             log.warning("the lowered program %s is not kept: %s", program.name, str(error)[:300])
         return exported
 
@@ -152,7 +157,8 @@ def _surroundings() -> list[str]:
     device = jax.devices()[0]
     versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES if _is_installed(name)]
     settings = [f"{name}={os.environ[name]}" for name in sorted(os.environ) if _matters(name)]
-    return [code_version(), *versions, device.device_kind, device.client.platform_version, *settings]
+    # The host's own arithmetic makes constants, as those of rotations.
+    return [code_version(), *versions, device.device_kind, device.client.platform_version, processor_tag(), *settings]
 
 
 def _is_installed(name: str) -> bool:
@@ -166,26 +172,42 @@ def _matters(variable: str) -> bool:
 
 def _read(file: Path) -> export.Exported | None:
     """The program; None where it is not there, or cannot be used."""
-    if not file.exists() or not _is_ours(file.parent):
-        return None
     try:
-        file.touch()
-        return export.deserialize(bytearray(file.read_bytes()))
-    except Exception as error:  # noqa: BLE001 - a damaged file fails in many ways, and it is made again
-        log.warning("the lowered program %s is not used: %s: %s", file, type(error).__name__, str(error)[:200])
+        if not _is_ours(file.parent):
+            return None
+        data = file.read_bytes()
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        log.warning("the lowered program %s is not used: %s", file, error)
+        return None
+    digest, text = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
+    if hashlib.sha256(text).digest() != digest:
+        log.warning("the lowered program %s is not used: it is damaged", file)
+        return None
+    with contextlib.suppress(OSError):  # the place may be read-only
+        file.touch()
+    return export.deserialize(bytearray(text))
 
 
 def _is_ours(directory: Path) -> bool:
-    """Whether nobody else may write there: whoever may decides what is computed."""
+    """Whether nobody but us and root may write there: whoever may decides what is computed."""
     status = directory.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & 0o022
+    return status.st_uid in (os.getuid(), 0) and not status.st_mode & 0o022
 
 
 def _write(file: Path, exported: export.Exported) -> None:
-    """Keeps it, and removes what nobody asked for in a long time."""
+    """Keeps it, and removes what nobody asked for in a long time.
+
+    Raises:
+        OSError: it cannot be written, or could not be trusted later.
+    """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_atomically(file, bytes(exported.serialize()))
-    for other in file.parent.glob("*.stablehlo"):
-        if time.time() - other.stat().st_mtime > UNUSED_S:
-            other.unlink(missing_ok=True)
+    if not _is_ours(file.parent):
+        raise PermissionError(f"{file.parent} may be written by others; make it yours alone (chmod 700)")
+    text = bytes(exported.serialize())
+    write_atomically(file, hashlib.sha256(text).digest() + text)
+    for other in file.parent.glob("*.stablehlo*"):
+        with contextlib.suppress(FileNotFoundError):  # another server removes the same ones
+            if time.time() - other.stat().st_mtime > UNUSED_S:
+                other.unlink()

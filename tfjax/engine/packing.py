@@ -38,7 +38,7 @@ class Packing:
 
         `like` has the parameter's shape and dtype.
         """
-        if len(like.shape) < 2:
+        if not all(is_matrix(part) for part in parts):
             return None
         infos = {part.name: self._tensors.infos[part.name] for part in parts}
         reason, tensor = _obstacle_of_types(infos)
@@ -73,6 +73,11 @@ class Packing:
             parameters = "parameter is" if len(names) == 1 else "parameters are"
             which = names[0] if len(names) == 1 else f"{names[0]} and others"
             log.warning("%d quantized %s expanded at load (%s): %s", len(names), parameters, reason, which)
+
+
+def is_matrix(part: Source) -> bool:
+    """Whether products are made with it: vectors stay as they are, and so do the filters of convolutions."""
+    return len(part.shape) > 1 and 1 not in part.shape
 
 
 def _obstacle_of_types(infos: Mapping[str, TensorInfo]) -> tuple[str, str]:

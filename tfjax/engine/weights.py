@@ -175,11 +175,12 @@ def stay_packed(weights: str, dense_bytes: int) -> bool:
 
 
 def is_quantized(checkpoint: Checkpoint) -> bool:
-    """Whether any weight is stored in the form that can stay packed."""
+    """Whether most of the weights are stored in forms that can stay packed."""
     tensors = checkpoint.tensors
     if not isinstance(tensors, PackedSource):
         return False
-    return any(info.packed_type for info in tensors.infos.values())
+    sizes = [(math.prod(info.shape), bool(info.packed_type)) for info in tensors.infos.values()]
+    return 2 * sum(size for size, packs in sizes if packs) > sum(size for size, _ in sizes)
 
 
 def _stored_types(checkpoint: Checkpoint) -> str:
