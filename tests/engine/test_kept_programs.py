@@ -146,8 +146,12 @@ def test_a_directory_that_others_may_write_is_not_read(
 def test_a_place_that_cannot_be_looked_into_only_costs_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    read = Path.read_bytes
+
     def refuse(self: Path) -> bytes:
-        raise PermissionError(f"not yours: {self}")
+        if self.suffix == ".stablehlo":
+            raise PermissionError(f"not yours: {self}")
+        return read(self)
 
     Start(tmp_path)
     monkeypatch.setattr(Path, "read_bytes", refuse)
@@ -170,10 +174,10 @@ def test_what_calls_a_program_does_not_hold_its_arguments(tmp_path: Path, kept: 
     array = jnp.ones(3)
     program = Program("one", lambda x: 2 * x, (array,), donated=0, result=0)
     KeptPrograms(tmp_path if kept else None, []).prepare(program, programs.append)()
-    held = weakref.ref(program)
-    del program
+    held = weakref.ref(array)
+    del program, array
     assert held() is None
-    assert programs[0](array).tolist() == [2, 2, 2]
+    assert programs[0](jnp.ones(3)).tolist() == [2, 2, 2]
 
 
 def test_the_compile_cache_knows_a_kept_program(tmp_path: Path) -> None:
@@ -182,7 +186,7 @@ def test_the_compile_cache_knows_a_kept_program(tmp_path: Path) -> None:
         known = sorted(file.name for file in (tmp_path / "jax").iterdir())
         second = Start(tmp_path / "one")
         assert sorted(file.name for file in (tmp_path / "jax").iterdir()) == known
-        assert any("flat" in name or "double" in name for name in known), known
+        assert len(known) == 1
         assert first.run() == second.run() == [0, 2, 4]
 
 
