@@ -126,7 +126,7 @@ def parts_of(engine: Engine, target: TargetBackend, drafter: DSparkDrafter) -> I
 
 @contextmanager
 def gaps_of(target: TargetBackend, drafter: DSparkDrafter) -> Iterator[list[float]]:
-    """Seconds from a round's results to the start of the next drafts: a device that is told nothing waits so long."""
+    """Seconds from a round's results to when the next drafts are asked for; a device waits so long and for the call."""
     gaps: list[float] = []
     read_s = [0.0]
     read, hold = target.read, drafter.step.hold

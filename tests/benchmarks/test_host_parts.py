@@ -57,6 +57,7 @@ def test_every_draft_lands_and_every_part_is_seen(pair: tuple[Any, Any, Any]) ->
         times, tokens = serve(engine, 1, TOKENS, draft=True, parts=parts)
     assert tokens == DEPTH + 1
     assert len(gaps) >= len(times) > 0
+    assert all(0 < gap < 1 for gap in gaps), "a gap begins with the results of its own round"
     assert {name: host for name, (_, host) in parts.calls.items()} == {
         "prompt": 2, "verify": 1, "absorb": 1, "hold": 1, "put": 1,
     }  # fmt: skip
