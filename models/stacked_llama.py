@@ -208,7 +208,7 @@ def forward(
 
     def layer(
         carry: tuple[jax.Array, jax.Array, Pools], number: jax.Array
-    ) -> tuple[tuple[jax.Array, jax.Array, Pools], jax.Array | None]:
+    ) -> tuple[tuple[jax.Array, jax.Array, Pools], jax.Array]:
         x, h, pools = carry
         qkv = products.parts(h, "qkv", number)
         places = Places(page, slot, number * pages)
@@ -220,7 +220,7 @@ def forward(
         gated = products.gated(h, number)
         down = products.parts(gated, "down", number)
         x, h = sum_norm(down, x, weights.attention_norm, number + 1, count, eps=config.norm_eps, route=route)
-        return (x, h, pools), x if taps else None
+        return (x, h, pools), x
 
     (_, hidden, pools), after = over_layers(layer, (x, h, pools), config.layers, route)
     return Forward(hidden, pools, tapped(after, taps))
