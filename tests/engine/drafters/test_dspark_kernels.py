@@ -120,13 +120,13 @@ def lowered(config: DSparkConfig, name: str, rows: int = 16, streams: int = 2) -
 def test_the_programs_lower_for_cuda(name: str, config: Callable[[], DSparkConfig]) -> None:
     """Layers are kernels alone, and the cache is written in place; a draw is two starts; heads are XLA's.
 
-    All layers share one text but the last, whose residual stream nobody reads.
+    All layers share one text, the last one too, whose residual stream nobody reads.
     """
     text = lowered(config(), name)
-    starts, products, written = {"absorbing": (4, 0, 2), "holding": (22, 2, 4)}[name]
+    starts, products = {"absorbing": (4, 0), "holding": (13, 2)}[name]
     assert text.count("custom_call @mosaic_gpu") == starts
     assert text.count("stablehlo.dot_general") == products
-    assert text.count("output_operand_alias<") == written
+    assert text.count("output_operand_alias<") == 2
 
 
 def stacked_model(stage: Stage, changed: Callable[[StackedDSpark], StackedDSpark] = lambda module: module) -> Any:
