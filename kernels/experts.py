@@ -63,7 +63,7 @@ def grouped_by_expert(x: jax.Array, chosen: jax.Array, experts: Experts) -> jax.
     groups = _grouped(chosen, experts.gate_up.shape[0], tile)
 
     def one_tile(number: jax.Array, outputs: jax.Array) -> jax.Array:
-        expert = jnp.searchsorted(groups.last_tile, number, side="right", method="scan_unrolled")
+        expert = jnp.searchsorted(groups.last_tile, number, side="right")
         first = (number - groups.first_tile[expert]) * tile
         pair = jax.lax.dynamic_slice_in_dim(groups.pair, groups.start[expert] + first, tile)
         own = jax.tree.map(functools.partial(jax.lax.dynamic_index_in_dim, index=expert, keepdims=False), experts)

@@ -99,8 +99,7 @@ def window(position: jax.Array, tiles: Tiles, page_table: jax.Array, *, tile_row
     """
     rows, step = len(position), rows_of_block(group)
     row = jnp.arange(rows, dtype=jnp.int32)
-    starts = jnp.where(jnp.arange(len(tiles.start)) < tiles.used, tiles.start, rows + 1)
-    tile = jnp.maximum(jnp.searchsorted(starts, row, side="right", method=SEARCH) - 1, 0)
+    starts, tile = _tiles_of(tiles, row)
     following = jnp.append(starts[1:], rows + 1)[tile]
     end = jnp.minimum(jnp.minimum(following, starts[tile] + tile_rows), rows)
     block = starts[tile] + (row - starts[tile]) // step * step
@@ -123,6 +122,12 @@ def window(position: jax.Array, tiles: Tiles, page_table: jax.Array, *, tile_row
     return Window(position, tiles, page_table, each, block.astype(jnp.int32), items, ends[-1].astype(jnp.int32))
 
 
+def _tiles_of(tiles: Tiles, row: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """First row of each tile, beyond all rows for those that are not used; the tile of every row. Shape: row [R]."""
+    starts = jnp.where(jnp.arange(len(tiles.start)) < tiles.used, tiles.start, len(row) + 1)
+    return starts, jnp.maximum(jnp.searchsorted(starts, row, side="right", method=SEARCH) - 1, 0)
+
+
 def window_attention(
     q: jax.Array, pools: Pools, shared: Window, first_page: jax.Array, *, route: Route = Route.REFERENCE
 ) -> jax.Array:
@@ -140,8 +145,7 @@ def window_attention(
 def _reference(q: jax.Array, pools: Pools, shared: Window, first_page: jax.Array) -> jax.Array:
     kv_heads, _, _, size = q.shape
     rows = len(shared.position)
-    starts = jnp.where(jnp.arange(len(shared.tiles.start)) < shared.tiles.used, shared.tiles.start, rows + 1)
-    tile = jnp.maximum(jnp.searchsorted(starts, jnp.arange(rows), side="right", method=SEARCH) - 1, 0)
+    _, tile = _tiles_of(shared.tiles, jnp.arange(rows))
     pages = shared.page_table[shared.tiles.lane[tile]] + first_page
     place = jnp.arange(pages.shape[1] * PAGE_ROWS)
 
