@@ -26,8 +26,13 @@ def over_layers[Carry, Told](
     for number in range(layers):
         carry, one = once(carry, jnp.int32(number))
         found.append(one)
-    # All that the last step gives is used so, or it would be lowered once more without what nobody reads.
-    return jax.lax.optimization_barrier(carry), found
+    return all_read(carry), found
+
+
+def all_read[Carry](carry: Carry) -> Carry:
+    """What the last layer gives. Without this it would be lowered once more, without what nobody reads."""
+    read: Carry = jax.lax.optimization_barrier(carry)
+    return read
 
 
 def _of_layer(told: Any, number: int) -> Any:

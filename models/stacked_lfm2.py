@@ -23,6 +23,7 @@ from tfjax.kernels.short_conv import RING
 from tfjax.kernels.sum_norm import sum_norm
 from tfjax.kernels.window_attention import rows_of_block
 from tfjax.models.family import Stacked
+from tfjax.models.layer_loop import all_read
 from tfjax.models.layer_patterns import Repeat, one_by_one, repeats
 from tfjax.models.lfm2_config import Lfm2Config
 from tfjax.models.lfm2_layer import Shared, Stream, layer_step, shared_by_layers
@@ -155,6 +156,7 @@ def forward(
         stream, found = layers.run(run, begun, stream)
         after |= found
         begun += run.layers
+    stream = all_read(stream)
     features = tapped([after[layer] for layer in taps], range(len(taps)))
     return Forward(stream.h, MixedCache(stream.pools, stream.conv), features)
 
