@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.lanes.harness import settings
+from tests.lanes.yardstick import median_us
 from tfjax.lanes.loop import Lanes
 from tfjax.lanes.stream import Request, Stream
 from tfjax.lanes.window import Result, Window
@@ -59,7 +60,7 @@ class Deaf:
 
 
 def round_us(streams: int, tokens: int = 40, rounds: int = 200) -> float:
-    """Median processor microseconds of a round of copy-drafting streams; their text has `tokens` different tokens."""
+    """Median microseconds (see `yardstick`) of a round of copy-drafting streams, of `tokens` different tokens."""
     backend = InstantBackend(tokens)
     numbers = settings(
         lanes=streams, context=4096, pages=streams * 300, page_rows=16, batch_streams=128, batch_rows=128
@@ -71,13 +72,9 @@ def round_us(streams: int, tokens: int = 40, rounds: int = 200) -> float:
         lanes.admit(Request(f"r{number}", prompt, 3000, least_match=4))
     for _ in range(2 * streams):
         lanes.round()
-    times = []
-    for _ in range(rounds):
-        began = time.thread_time()
-        lanes.round()
-        times.append(time.thread_time() - began)
+    taken = median_us(lanes.round, rounds)
     assert lanes.running == streams
-    return 1e6 * sorted(times)[rounds // 2]
+    return taken
 
 
 @pytest.mark.slow
