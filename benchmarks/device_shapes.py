@@ -209,9 +209,10 @@ def _hold(made: Made, streams: int, depth: int) -> Callable[[], Any]:
     asks[ASK_FIELDS.index("token")], asks[ASK_FIELDS.index("slots")] = 1 + np.arange(streams), bucket.slots
     asks[ASK_FIELDS.index("depth")] = depth
     tables = made.backends[ROWS[0]].state.tables
+    told = np.concatenate([buffer.matrix, asks])
 
     def run() -> Any:
-        drafts, made.cache = made.holds.hold(bucket, made.cache, tables, buffer.matrix, asks, made.page_table)
+        drafts, made.cache = made.holds.hold(bucket, made.cache, tables, told, made.page_table)
         return drafts.token
 
     return run

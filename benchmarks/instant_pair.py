@@ -25,9 +25,9 @@ from tfjax.engine.drafters.choosing import Choice, choose_drafter
 from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.drawing import Drafts
 from tfjax.engine.drafters.dspark import DSparkDrafter
+from tfjax.engine.drafters.starting import hold_on_device
 from tfjax.engine.engine import Engine, Served
 from tfjax.engine.fitting import fit_both
-from tfjax.engine.held_tokens import HeldTokens
 from tfjax.engine.opening import Opened, loop_settings, open_model
 from tfjax.engine.rows_buffer import FIELDS, unpack
 from tfjax.engine.step import Bucket, State, Step, Stepped
@@ -135,7 +135,7 @@ def instant_engine(form: str, lanes: int, *, held: bool) -> tuple[TargetBackend,
     config, opened, drafting = open_pair(form, lanes)
     target, drafter = started(config, opened, drafting, form)
     if held:
-        target.held = HeldTokens(drafter.held, target.widths, (drafter.plan.most_streams, drafter.plan.depth))
+        hold_on_device(drafter)
     settings = loop_settings(target, draft_tokens=DEPTH, first_width=3)
     served = Served("pair", opened.tokenizer, opened.tokenizer.eos_ids)
     ticks = count()  # A clock that no busy machine moves: what is drafted is the same in every run.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tfjax.lanes.acceptance import Usual
 from tfjax.lanes.drafted import Drafted
@@ -12,10 +12,11 @@ from tfjax.lanes.joint_depths import JointDepths
 from tfjax.lanes.outcome import Outcome
 from tfjax.lanes.own_depths import OwnDepths
 from tfjax.lanes.prices import Prices
-from tfjax.lanes.proposer import NOTHING
+from tfjax.lanes.proposer import NOTHING, Proposal
 from tfjax.lanes.room import Room
 from tfjax.lanes.stream import Stream
 from tfjax.lanes.weighing import Weighing
+from tfjax.lanes.window import Window
 
 
 class Asking:
@@ -46,10 +47,7 @@ class Asking:
         """Fill in `offer` of the streams that have none yet, and say what the drafter shall draft for them."""
         fresh = [stream for stream in live if stream.offer is None]
         for stream in fresh:
-            if stream.proposer is None or stream.forced:
-                stream.offer = NOTHING
-            else:
-                stream.offer = stream.proposer.propose(self._room.drafts(stream))
+            stream.offer = self._offer(stream)
         self._jointly = self._prices.known and self._prices.hold.priced
         if self._drafter is None or self._prices.wants_plain(len(live)):
             return []
@@ -57,10 +55,47 @@ class Asking:
             chains = self._joint.choose(fresh, live)
         else:
             chains = self._own.choose(fresh)
+        self._expect(chains)
+        return [Ask(stream, len(chain)) for stream, chain in chains.items()]
+
+    def prepare_behind(self, windows: Sequence[Window]) -> list[Ask] | None:
+        """What the drafter shall draft behind windows in flight; None where that has to wait until they are read.
+
+        It has to where a stream may have a better draft than the drafter's once its text is known: then, and while
+        depths are not decided together, every stream is asked anew in the next round.
+        """
+        streams = [window.stream for window in windows]
+        if not (self._prices.known and self._prices.hold.priced):
+            return None
+        offers = {stream: self._offer(stream) for stream in streams}
+        if any(offer.goes_first for offer in offers.values()):
+            return None
+        for stream in streams:
+            stream.offer = NOTHING
+            if stream.drafting is not None:
+                stream.drafting.chances = ()
+        chains = {} if self._prices.wants_plain(len(streams)) else self._joint.choose(streams, streams)
+        if any(offers[stream].tokens for stream in streams if stream not in chains):
+            return None
+        self._expect(chains)
+        return [
+            Ask(window.stream, len(chains[window.stream]), window.rows) for window in windows if window.stream in chains
+        ]
+
+    def _offer(self, stream: Stream) -> Proposal:
+        """What the stream's own text, as far as it is known, gives for the window after its pending token."""
+        if stream.offer is not None:
+            return stream.offer
+        if stream.proposer is None or stream.forced:
+            return NOTHING
+        return stream.proposer.propose(self._room.drafts(stream))
+
+    @staticmethod
+    def _expect(chains: Mapping[Stream, Sequence[float]]) -> None:
+        """Note the chances of drafts that are asked for."""
         for stream, chain in chains.items():
             if stream.drafting is not None:
                 stream.drafting.chances = tuple(chain)
-        return [Ask(stream, len(chain)) for stream, chain in chains.items()]
 
     def weigh(self, live: Sequence[Stream]) -> None:
         """Weigh drafts that wait by how sure the drafter is of each; without prices that would change nothing."""

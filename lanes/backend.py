@@ -35,6 +35,13 @@ class Backend(Protocol):
     def held_on_target(self) -> bool:
         """Whether `verify` takes windows whose drafts still lie on the device (`Window.held`)."""
 
+    @property
+    def lands(self) -> bool:
+        """Whether `verify` takes windows behind those of a forward in flight, wherever these will have ended.
+
+        Without it only a stream that is alone, with a window of one row, can have its next one queued before.
+        """
+
     def prefill_begin(self, stream: Stream) -> None:
         """Take the stream's lane: reset its state and set its sampling. Rows up to `cache_length` are there already."""
 
@@ -54,7 +61,8 @@ class Backend(Protocol):
         """Commit the first `kept[i]` rows of each window and forget the rest.
 
         Called once for each verified window, before its stream's next one is verified; not for those of a forward that
-        failed. A stream that runs ahead commits its one-row window before it is read. 0 drops a window, maybe unread.
+        failed, nor of one queued behind that. A stream that runs ahead commits a one-row window before it is read,
+        another one after its next one was verified. 0 drops a window, maybe unread.
         """
 
     def release(self, stream: Stream) -> None:

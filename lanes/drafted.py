@@ -95,6 +95,10 @@ class Drafted:
     def held_on_target(self) -> bool:
         return self.target.held_on_target
 
+    @property
+    def lands(self) -> bool:
+        return self.target.lands
+
     # Prompts.
 
     def prefill_begin(self, stream: Stream) -> None:
@@ -123,6 +127,15 @@ class Drafted:
         self._hold([ask for ask in asks if ask.stream not in self._failed])
         failed, self._failed = self._failed, {}
         return failed
+
+    def can_follow(self, streams: Sequence[Stream]) -> bool:
+        """Whether drafts for all of these can be queued behind their windows in flight."""
+        return self.held_on_target and self.lands and all(map(self.drafter.can_draft, streams))
+
+    def follow(self, asks: Sequence[Ask]) -> bool:
+        """Queue drafts behind windows in flight; False where the drafter failed, which the next `draft` tells."""
+        self._hold(asks)
+        return not any(ask.stream in self._failed for ask in asks)
 
     def _hold(self, asks: Sequence[Ask]) -> None:
         """Queue one dispatch for the asks that the drafter can serve; the others get fillers."""

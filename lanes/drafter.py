@@ -17,10 +17,13 @@ class Ask:
     Attributes:
         stream: whose; its context ends with the pending token, after which the drafts come.
         depth: how many, from 1 to the drafter's depth.
+        unread: rows of the stream's window in flight, 0 without one. Its drafts then come after what that window keeps,
+            one token at least; the context ends before it.
     """
 
     stream: Stream
     depth: int
+    unread: int = 0
 
 
 @dataclass(slots=True)
@@ -67,13 +70,17 @@ class Drafter(Protocol):
         """Whether it has what it needs to draft for the stream now; else its next window is filled with fillers."""
 
     def hold(self, asks: Sequence[Ask]) -> Any:
-        """Queue one dispatch that drafts for all asks, without waiting. Returns a ticket for `read`."""
+        """Queue one dispatch that drafts for all asks, without waiting. Returns a ticket for `read`.
+
+        Windows are in flight for all asks or for none; for all only behind a target that `lands` windows.
+        """
 
     def read(self, tickets: Sequence[Any]) -> Sequence[Sequence[Guess]]:
         """Wait for the drafts of holds, by ticket and ask, in one transfer."""
 
     def absorb(self, window: Window, kept: int) -> None:
-        """The first `kept` rows of a verified window stay; without waiting. Called before the next hold."""
+        """The first `kept` rows of a verified window stay; without waiting. Called before the next hold, or after it
+        where that was for drafts behind a window in flight."""
 
     def release(self, stream: Stream) -> None:
         """Forget the stream's lane, whatever state it is in."""

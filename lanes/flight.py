@@ -1,4 +1,4 @@
-"""A forward under way."""
+"""Forwards under way."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tfjax.lanes.backend import Backend
+from tfjax.lanes.drafter import Ask
+from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Window
 
 
@@ -35,3 +38,42 @@ class Flight:
     def drafting(self) -> int:
         """Streams whose drafts it verifies."""
         return self.held[0] or sum(len(window.drafts) > window.forced for window in self.windows)
+
+
+class Flights:
+    """Queues forwards on a backend.
+
+    Attributes:
+        next: the one queued behind the one that is about to be read.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.next: Flight | None = None
+        self._backend = backend
+        self._held = (0, 0)
+
+    def take_next(self) -> Flight | None:
+        flight, self.next = self.next, None
+        return flight
+
+    def note(self, asks: Sequence[Ask]) -> None:
+        """The drafter drafts this for the flight that is queued next."""
+        self._held = (self._held[0] + len(asks), max([self._held[1], *[ask.depth for ask in asks]]))
+
+    def queue(self, windows: Sequence[Window], began_s: float) -> Flight:
+        held, self._held = self._held, (0, 0)
+        return Flight(windows, self._backend.verify(windows), began_s, held)
+
+    def land(self) -> None:
+        """The flight before the next one was read."""
+        for window in self.next.windows if self.next else ():
+            window.land()
+
+    def drop(self, stream: Stream) -> None:
+        """Forget the next window of a stream that ended; its forward is not read where nobody is left in it."""
+        windows = self.next.windows if self.next else ()
+        if all(window.stream.reason is not None for window in windows):
+            self.next = None
+        for window in windows:
+            if window.stream is stream:
+                self._backend.keep([window], [0])

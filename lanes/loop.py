@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from tfjax.lanes.ahead import Ahead
 from tfjax.lanes.asking import Asking
 from tfjax.lanes.backend import Backend
 from tfjax.lanes.containment import Contained, for_each
 from tfjax.lanes.copy_drafts import copies_for
 from tfjax.lanes.drafted import Drafted
-from tfjax.lanes.flight import Flight
+from tfjax.lanes.flight import Flight, Flights
 from tfjax.lanes.listener import Listener
 from tfjax.lanes.outcome import Outcome, describe, judge
 from tfjax.lanes.planning import Planner
@@ -55,8 +56,8 @@ class Lanes:
         self._proposer = proposer or partial(copies_for, settings.first_width, self._room.most_drafts)
         self._asking = Asking(self._prices, self._room, self._drafted, self._widest)
         self._planner = Planner(settings, self._prices, self._room, self._widest)
-        self._held = (0, 0)
-        self._flight: Flight | None = None
+        self._ahead = Ahead(self._asking, self._planner, self._room, self._roster, self._drafted)
+        self._flights = Flights(backend)
         self._round_clock = RoundClock(clock, self._prices)
 
     # What the owner calls.
@@ -81,10 +82,9 @@ class Lanes:
         self._start_waiting()
         filled = self._fill_prompt()
         began_s = self._clock()
-        flight = self._flight or self._queue(self._plan(), began_s)
-        self._flight = None
+        flight = self._flights.take_next() or self._queue(self._plan(), began_s)
         if flight is not None:
-            self._flight = self._run_ahead(flight)
+            self._flights.next = self._run_ahead(flight)
             self._settle(flight, timed=not filled)
         return True
 
@@ -173,10 +173,10 @@ class Lanes:
         going_on = [outcome for outcome in verified if outcome.reason is None]
         ended = {outcome.window.stream for outcome in verified if outcome.reason is not None}
         live = [stream for stream in self._roster.decoding if stream not in ended]
-        asks = self._asking.prepare(live) if self._flight is None else []
+        asks = self._asking.prepare(live) if self._flights.next is None else []
         if self._drafted is None:
             return {}
-        self._held = (self._held[0] + len(asks), max([self._held[1], *[ask.depth for ask in asks]]))
+        self._flights.note(asks)
         windows, kept = [outcome.window for outcome in going_on], [outcome.kept for outcome in going_on]
         failed = self._drafted.draft(windows, kept, asks)
         return {stream: describe(error) for stream, error in failed.items()}
@@ -184,43 +184,39 @@ class Lanes:
     def _queue(self, windows: Sequence[Window], began_s: float) -> Flight | None:
         if windows:
             with self._contained([window.stream for window in windows]):
-                held, self._held = self._held, (0, 0)
-                return Flight(windows, self._backend.verify(windows), began_s, held)
+                return self._flights.queue(windows, began_s)
         return None
 
     def _run_ahead(self, flight: Flight) -> Flight | None:
-        """Queue a lone plain stream's next forward while its token is still on the device.
+        """Queue the next forward while the draws of this one are still on the device.
 
         A plain window's one row is kept whatever is drawn, so it is committed before it is read.
         """
-        window, stream = flight.windows[0], flight.windows[0].stream
-        if len(self._roster.running) > 1 or window.rows > 1 or not self._may_run_ahead(stream):
+        if not self._settings.run_ahead:
             return None
-        with self._contained([stream]):
-            self._backend.keep(flight.windows, [1])
-            flight.kept = True
-            return self._queue([Window(stream, window.position + 1, None)], self._clock())
+        with self._contained([window.stream for window in flight.windows]):
+            windows, asks = self._ahead.plan(flight)
+            if not windows:
+                return None
+            self._flights.note(asks)
+            if flight.rows == len(flight.windows):
+                self._backend.keep(flight.windows, [1] * flight.rows)
+                flight.kept = True
+            return self._queue(windows, self._clock())
         return None
-
-    def _may_run_ahead(self, stream: Stream) -> bool:
-        """Whether the round after the one in flight is sure to be wanted, to be plain, and to have a page."""
-        return (
-            self._settings.run_ahead
-            and not stream.forced
-            and stream.left >= 2
-            and len(stream.context) < self._roster.memory.rows(stream)
-            and self._asking.may_pass(stream)
-        )
 
     def _settle(self, flight: Flight, timed: bool) -> None:
         """Read a forward, accept and cut, ask for the next drafts, commit each window once, and tell."""
-        windows = flight.windows
-        streams = [window.stream for window in windows]
-        if streams[0].reason is not None:
-            return  # it failed while running ahead
-        with self._contained(streams):
+        windows = [window for window in flight.windows if window.stream.reason is None]
+        if not windows:
+            return  # all ended since it was queued
+        with Contained("a round", lambda error: self._lose(windows, error)):
             results = self._backend.read(flight.ticket)
-            outcomes = [judge(window, result) for window, result in zip(windows, results, strict=True)]
+            outcomes = [
+                judge(window, result)
+                for window, result in zip(flight.windows, results, strict=True)
+                if window.stream.reason is None
+            ]
             round_ms = self._round_clock.settle(flight, timed)
             self.rounds += 1
             kept = [outcome.kept for outcome in outcomes]
@@ -233,18 +229,25 @@ class Lanes:
             )
             self._fail(failed)
 
+    def _lose(self, windows: Sequence[Window], error: Exception) -> None:
+        """End the streams of a forward that failed, and forget the one queued behind it."""
+        self._flights.next = None
+        self._fail({window.stream: describe(error) for window in windows})
+
     def _commit(self, flight: Flight, outcomes: Sequence[Outcome], kept: Sequence[int]) -> dict[Stream, str]:
         """Ask for drafts, then commit, so that both overlap; returns who cannot go on. Draws are told even so."""
         failed: dict[Stream, str] = {}
 
         def fail_all(error: Exception) -> None:
+            self._flights.next = None  # It has the same streams.
             failed.update({outcome.window.stream: describe(error) for outcome in outcomes})
 
         with Contained("asking for drafts", fail_all):
             failed |= self._ask(outcomes)
         if not flight.kept:
             with Contained("committing a round", fail_all):
-                self._backend.keep(flight.windows, kept)
+                self._backend.keep([outcome.window for outcome in outcomes], kept)
+        self._flights.land()
         return failed
 
     def _account(self, outcome: Outcome, kept: Sequence[int], round_ms: float | None) -> None:
@@ -270,9 +273,6 @@ class Lanes:
         if outcome.reason is not None:
             self._end(stream, outcome.reason, outcome.error)
 
-    def _fail_to_tell(self, outcome: Outcome, error: Exception) -> None:
-        self._fail({outcome.window.stream: describe(error)})
-
     def _contained(self, streams: Sequence[Stream]) -> Contained:
         """Whatever the block raises ends these streams, and no others."""
         return Contained("a call for some streams", lambda error: self._fail(dict.fromkeys(streams, describe(error))))
@@ -287,11 +287,8 @@ class Lanes:
         """Drop what the stream has in flight, give back lane and pages, and say why."""
         stream.reason, stream.error = reason, error
         stream.times.finished_s = self._clock()
-        flight = self._flight
-        if flight is not None and flight.windows[0].stream is stream:
-            self._flight = None
-            with Contained("dropping a queued window"):
-                self._backend.keep(flight.windows, [0])
+        with Contained("dropping a queued window"):
+            self._flights.drop(stream)
         if stream.lane >= 0:
             with Contained("releasing a lane"):
                 self._backend.release(stream)

@@ -37,6 +37,12 @@ class Planner:
         granted = self._share(chances, len(streams) + sum(map(len, forced)), drafted)
         return [_window(*parts) for parts in zip(streams, forced, granted, strict=True)]
 
+    def behind(self, windows: Sequence[Window]) -> list[Window]:
+        """The windows of the round after one in flight, of the same streams, with drafts of the drafter alone."""
+        chances = [waiting(window.stream) for window in windows]
+        granted = self._share(chances, len(windows), any(chances))
+        return [window_behind(window, count) for window, count in zip(windows, granted, strict=True)]
+
     def _forced(self, stream: Stream) -> tuple[int, ...]:
         return tuple(stream.forced)[: min(stream.room, self._most_rows - 1)]
 
@@ -64,6 +70,11 @@ class Planner:
             steps=self._prices.steps,
             margin=1.0 if drafted or least_rows else MARGIN,
         )
+
+
+def window_behind(window: Window, count: int) -> Window:
+    """The window that follows whatever this one keeps, with so many drafts of the drafter."""
+    return Window(window.stream, window.position + 1, None, held=count)
 
 
 def _window(stream: Stream, forced: tuple[int, ...], count: int) -> Window:

@@ -20,13 +20,13 @@ class WindowMismatch(RuntimeError):
 
 @dataclass(slots=True)
 class Window:
-    """One stream's rows in one forward: its pending token, then its drafts. Not frozen, for speed; nobody changes one.
+    """One stream's rows in one forward: its pending token, then its drafts. Only `land` changes one.
 
     Attributes:
         stream: the stream that the rows belong to.
-        position: absolute position of the first row.
-        pending: the token of the first row, or None when it still lies on the device as the draw
-            of the stream's previous window (the stream runs one step ahead).
+        position: absolute position of the first row; the least it can be while the stream's previous window is unread.
+        pending: the token of the first row, or None where it was queued before the stream's previous window was read:
+            it follows whatever that keeps, so its first token lies on the device.
         drafts: the tokens of the following rows, in order. Forced tokens stand here too.
         forced: how many of `drafts` are forced, that is, kept whatever the target draws.
         held: drafts of the following rows that lie with the drafter; the host knows their number only.
@@ -45,6 +45,10 @@ class Window:
     def __post_init__(self) -> None:
         if self.held and self.drafts:
             raise MixedDrafts(f"{self.held} held drafts beside {len(self.drafts)} of the host; a window takes one sort")
+
+    def land(self) -> None:
+        """The stream's previous window was read, so that it is known where this one begins."""
+        self.position = self.stream.cache_length
 
     @property
     def rows(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.scripts import VOCAB, logprob_of
+from tfjax.lanes.proposer import agreeing
 from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Result, Window
 
@@ -44,12 +45,15 @@ def require(true: bool, otherwise: str) -> None:
 
 @dataclass(slots=True)
 class Lane:
-    """A lane of the scripted backend: committed length, windows that wait for their commit, the last draw."""
+    """A lane of the scripted backend: committed length, windows that wait for their commit.
+
+    `landed` is where the next window begins: the position after what the last one keeps, and the token drawn for it.
+    """
 
     stream: Stream
     committed: int = 0
     uncommitted: list[Window] = field(default_factory=list)
-    last_draw: int | None = None
+    landed: tuple[int, int] | None = None
     first: Result | None = None
 
 
@@ -63,7 +67,8 @@ class ScriptedBackend:
     `fail_at` maps a method's name to the numbers of its calls (from 1) that raise; `not_finite` maps a request's id to
     the position from which its numbers are not finite. With a clock, the device works through its queue at `window_ms`
     of each forward's width, and whoever reads waits for it. With `held_on_target` held drafts are taken from the
-    drafter on the device, by the hook `held_drafts` that it sets.
+    drafter on the device, by the hook `held_drafts` that it sets. With `lands` it takes
+    windows behind those in flight.
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class ScriptedBackend:
         not_finite: Mapping[str, int] | None = None,
         logprobs: bool = True,
         held_on_target: bool = False,
+        lands: bool = False,
     ) -> None:
         self.widths = widths
         self.window_ms: Mapping[int, float] = window_ms or {}
@@ -93,6 +99,7 @@ class ScriptedBackend:
         self.not_finite = not_finite or {}
         self.logprobs = logprobs
         self.held_on_target = held_on_target
+        self.lands = lands
         self.held_drafts: Callable[[Window], tuple[int, ...]] | None = None
         self.broken: Exception | None = None
         self.failed = False
@@ -130,7 +137,6 @@ class ScriptedBackend:
         if lane.first is None:
             raise BrokenContractError("prompt not whole")
         self.wait_until(self._device_free_s)
-        lane.last_draw = lane.first.draws[0]
         return lane.first
 
     def verify(self, windows: Sequence[Window]) -> int:
@@ -139,19 +145,26 @@ class ScriptedBackend:
         results = []
         for window in windows:
             lane = self._lane(window.stream)
-            pending = lane.last_draw if window.pending is None else window.pending
-            if pending is None:
-                raise BrokenContractError("pending token on no device")
+            position, pending = self._begins(lane, window)
             held = self.held_drafts(window) if window.held and self.held_drafts is not None else ()
-            self._write(window.stream, window.position, (pending, *window.drafts, *held))
-            result = replace(self._draw(window.stream, window.position, window.rows), drafts=held)
-            lane.last_draw = result.draws[-1] if window.rows == 1 else None
+            self._write(window.stream, position, (pending, *window.drafts, *held))
+            result = replace(self._draw(window.stream, position, window.rows), drafts=held)
+            accepted = agreeing((*window.drafts, *held), result.draws)
+            lane.landed = position + accepted + 1, result.draws[accepted]
             lane.uncommitted.append(window)
             results.append(result)
         self.forwards.append(tuple(windows))
         ticket = len(self.forwards)
         self._unread[ticket] = results, self._queue_time(sum(window.rows for window in windows))
         return ticket
+
+    def _begins(self, lane: Lane, window: Window) -> tuple[int, int]:
+        if window.pending is not None:
+            return window.position, window.pending
+        if lane.landed is None:
+            raise BrokenContractError("pending token on no device")
+        require(window.position <= lane.landed[0], "a window that is said to begin after what is kept")
+        return lane.landed
 
     def read(self, ticket: int) -> Sequence[Result]:
         self._call("read")
@@ -176,6 +189,13 @@ class ScriptedBackend:
             require(self.failed or not uncommitted, "a verified window was neither kept nor dropped")
 
     # What tests look at.
+
+    def text_in_flight(self, stream: Stream) -> tuple[int, ...]:
+        """The stream's text on the device: with what its window in flight keeps, and the token after that."""
+        landed = self._lane(stream).landed
+        if landed is None:
+            raise BrokenContractError("no window in flight")
+        return (*self._read_back(stream, landed[0]), landed[1])
 
     def state_probe(self, stream: Stream) -> tuple[int, ...]:
         """The tokens that the cache holds as committed for a stream."""
@@ -206,8 +226,11 @@ class ScriptedBackend:
         require(len(set(streams)) == len(streams), "a stream twice in one forward")
         for window in windows:
             lane = self._lane(window.stream)
-            require(not lane.uncommitted, "next window before the last one was committed")
-            require(window.position == lane.committed, "window at another position than the cache's end")
+            if lane.uncommitted:
+                require(self.lands and window.pending is None, "next window before the last one was committed")
+                require(len(lane.uncommitted) == 1, "two rounds ahead")
+            else:
+                require(window.position == lane.committed, "window at another position than the cache's end")
             require(
                 all(0 <= token < VOCAB for token in window.drafts), "an id outside the vocabulary reached the device"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.stubs import EOS, VOCAB, BackendFailureError, ScriptedBackend, require
 from tfjax.lanes.drafter import Ask, Guess
@@ -16,13 +16,29 @@ HoldTime = Callable[[int, int], float]
 """(streams, depth) -> milliseconds of one hold."""
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Drafts after a pending token that stands at a position."""
+
+    position: int
+    pending: int
+    tokens: tuple[int, ...]
+
+    def shown(self, count: int) -> tuple[int, ...]:
+        """So many of them for the target: those up to the first impossible one, then fillers."""
+        tokens = self.tokens[:count]
+        usable = next((place for place, token in enumerate(tokens) if not 0 <= token < VOCAB), len(tokens))
+        return (*tokens[:usable], *[self.pending] * (count - usable))
+
+
 @dataclass(slots=True)
 class DraftLane:
-    """What the drafter knows of a stream: leading tokens of context in its cache, and drafts not yet verified."""
+    """What the drafter knows of a stream: leading tokens of context in its cache, and drafts for windows not yet
+    settled."""
 
     stream: Stream
     known: int = 0
-    drafts: tuple[int, ...] | None = None
+    drafts: list[Made] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +139,8 @@ class ScriptedDrafter:
         self.holds.append([(ask.stream.request.id, ask.depth) for ask in asks])
         drafts = tuple(self._drafts(ask) for ask in asks)
         for ask, tokens in zip(asks, drafts, strict=True):
-            self._lane(ask.stream).drafts = tokens
+            text = self._text(ask)
+            self._lane(ask.stream).drafts.append(Made(len(text) - 1, text[-1], tokens))
         ready_s = self.target.queue_ms(self.takes_ms(len(asks), max(ask.depth for ask in asks)))
         guesses = tuple(Guess(tokens, self._confidences(ask, tokens)) for ask, tokens in zip(asks, drafts, strict=True))
         ticket = Ticket(len(self.holds), guesses, ready_s)
@@ -152,13 +169,13 @@ class ScriptedDrafter:
         require(window.position == lane.known, "a window that does not follow what was absorbed")
         require(1 <= kept <= window.rows, "kept rows that the window does not have")
         pending = stream.context[window.position] if window.pending is None else window.pending
-        rows = (pending, *(self._held(lane, window) if window.held else window.drafts))[:kept]
+        made = lane.drafts.pop(0) if lane.drafts and lane.drafts[0].position == window.position else None
+        rows = (pending, *(made.shown(window.held) if made and window.held else window.drafts))[:kept]
         require(
             rows == tuple(stream.context[lane.known : lane.known + kept]), "other rows were kept than the stream has"
         )
         self._write(stream, lane.known, rows)
         lane.known += kept
-        lane.drafts = None
 
     def release(self, stream: Stream) -> None:
         self._call("release")
@@ -170,13 +187,7 @@ class ScriptedDrafter:
 
     def on_device(self, window: Window) -> tuple[int, ...]:
         """What the target finds as the window's held drafts."""
-        return self._held(self._lane(window.stream), window)
-
-    def _held(self, lane: DraftLane, window: Window) -> tuple[int, ...]:
-        """The drafts up to the first impossible one, then fillers."""
-        tokens = list(lane.drafts or ())[: window.held]
-        usable = next((place for place, token in enumerate(tokens) if not 0 <= token < VOCAB), len(tokens))
-        return (*tokens[:usable], *[window.stream.context[window.position]] * (window.held - usable))
+        return self._lane(window.stream).drafts[-1].shown(window.held)
 
     # How it works.
 
@@ -192,13 +203,13 @@ class ScriptedDrafter:
         return self.lanes[stream.lane]
 
     def _check_ask(self, ask: Ask) -> None:
-        stream, lane, length = ask.stream, self._lane(ask.stream), len(ask.stream.context)
+        stream, lane, length = ask.stream, self._lane(ask.stream), len(ask.stream.context) + ask.unread
         require(1 <= ask.depth <= self.depth, "a depth that the drafter does not have")
         require(length + ask.depth <= self.context, "more positions than the drafter has")
         require(length + ask.depth <= len(stream.pages) * self.target.page_rows, "drafts without a page")
-        require(ask.depth <= stream.room, "more drafts than the reply has room for")
+        require(ask.depth <= stream.room - ask.unread, "more drafts than the reply has room for")
         require(not stream.forced and not stream.paused and stream.reason is None, "drafts that nobody can use")
-        require(lane.drafts is None, "asked again before the last drafts were verified")
+        require(len(lane.drafts) <= (ask.unread > 0), "asked again before the last drafts were verified")
         require(self.state_probe(stream) == tuple(stream.context[:-1]), "the drafter's rows are not the stream's")
 
     def state_probe(self, stream: Stream) -> tuple[int, ...]:
@@ -219,15 +230,21 @@ class ScriptedDrafter:
             count = 0
         if self.mode == "garbage":
             return tuple(self._random.randrange(VOCAB) for _ in range(count))
-        pending = len(stream.context) - 1
-        self._write(stream, pending, (stream.context[-1],))
-        seen = (*self.state_probe(stream), stream.context[-1])
+        seen = self._text(ask)
         right: list[int] = []
         for _ in range(count):
             right.append(stream.request.sampling((*seen, *right), len(stream.request.prompt)))
-        return tuple(self._spoiled(stream, right))
+        return tuple(self._spoiled(stream, len(seen), right))
 
-    def _spoiled(self, stream: Stream, right: list[int]) -> list[int]:
+    def _text(self, ask: Ask) -> tuple[int, ...]:
+        """What the drafts come after, as its cache and the device have it."""
+        stream = ask.stream
+        if ask.unread:
+            return self.target.text_in_flight(stream)
+        self._write(stream, len(stream.context) - 1, (stream.context[-1],))
+        return (*self.state_probe(stream), stream.context[-1])
+
+    def _spoiled(self, stream: Stream, first: int, right: list[int]) -> list[int]:
         wrong = [(token + 1) % VOCAB for token in right]
         match self.mode:
             case "wrong":
@@ -238,7 +255,6 @@ class ScriptedDrafter:
                 place = self._random.randrange(len(right))
                 return [*right[:place], self._random.choice([VOCAB, -1, 1 << 40, EOS]), *right[place + 1 :]]
             case "by_place" if self.lands is not None:
-                first = len(stream.context)
                 return [
                     token if self.lands(stream, first + place) else (token + 1) % VOCAB
                     for place, token in enumerate(right)

@@ -3,12 +3,14 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tfjax.engine.api import Sampling
 from tfjax.engine.lane_sampling import LaneSampling, fill_each
-from tfjax.engine.rows_buffer import FIELDS, RowsBuffer
+from tfjax.engine.rows_buffer import FIELDS, RowsBuffer, unpack
+from tfjax.engine.step import rules_of
 
 PROMPT = 12
 FILLED: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -21,15 +23,15 @@ FILLED: dict[str, tuple[Any, dict[str, Any]]] = {
     "frequency_penalty": (-0.5, {"frequency": -0.5}),
     "repetition_penalty": (1.25, {"repetition": 1.25}),
     "logit_bias": (((3, 1.0),), {"biased": 1}),
-    "min_tokens": (2, {"stops_banned": [1, 0, 0]}),
+    "min_tokens": (2, {"banned_until": PROMPT + 2}),
     "logprobs": (0, {"logprobs": 1}),
 }
 
 
-def filled(sampling: Sampling, positions: list[int]) -> RowsBuffer:
-    """A buffer of eight draws, those from place 2 on filled."""
+def filled(sampling: Sampling) -> RowsBuffer:
+    """A buffer of eight draws, three of them filled from place 2 on."""
     buffer = RowsBuffer(8)
-    LaneSampling.of(sampling, PROMPT).fill(buffer, 2, np.array(positions, np.int32))
+    LaneSampling.of(sampling, PROMPT).fill(buffer, 2, 3)
     return buffer
 
 
@@ -41,9 +43,8 @@ def test_every_rule_is_listed() -> None:
 def test_every_rule_reaches_its_draws_and_no_others(name: str) -> None:
     value, wanted = FILLED[name]
     base = Sampling(temperature=0.0)
-    positions = [PROMPT - 1, PROMPT, PROMPT + 1, PROMPT + 2][1:]
-    plain = filled(base, positions)
-    changed = filled(Sampling(**({"temperature": 0.0} | {name: value})), positions)
+    plain = filled(base)
+    changed = filled(Sampling(**({"temperature": 0.0} | {name: value})))
     for field in FIELDS:
         if field in wanted:
             assert changed[field][2:5].tolist() == np.broadcast_to(wanted[field], 3).tolist()
@@ -57,28 +58,28 @@ def test_one_draw_of_each_lane() -> None:
     buffer, alone = RowsBuffer(4), RowsBuffer(4)
     fill_each(buffer, lanes)
     for place, lane in enumerate(lanes):
-        lane.fill(alone, place, np.array([PROMPT + 90], np.int32))
+        lane.fill(alone, place, 1)
     assert np.array_equal(buffer.matrix, alone.matrix)
 
 
 def test_the_prompts_end_is_where_the_reply_starts() -> None:
-    assert filled(Sampling(), [PROMPT])["prompt_end"][2] == PROMPT
+    assert filled(Sampling())["prompt_end"][2] == PROMPT
 
 
 @pytest.mark.parametrize("min_tokens", [0, 1, 2, 10])
 def test_stops_are_banned_for_exactly_min_tokens(min_tokens: int) -> None:
     """The draw after input position p is the reply's token number p + 2 - prompt, counted from 1."""
-    sampling = LaneSampling.of(Sampling(min_tokens=min_tokens), PROMPT)
     buffer = RowsBuffer(16)
-    sampling.fill(buffer, 0, np.arange(PROMPT - 1, PROMPT + 15, dtype=np.int32))
-    assert buffer["stops_banned"].tolist() == [1] * min_tokens + [0] * (16 - min_tokens)
+    LaneSampling.of(Sampling(min_tokens=min_tokens), PROMPT).fill(buffer, 0, 16)
+    rules = rules_of(unpack(jnp.asarray(buffer.matrix)), jnp.arange(PROMPT - 1, PROMPT + 15), 16)
+    assert rules.stops_banned.tolist() == [True] * min_tokens + [False] * (16 - min_tokens)
 
 
 @pytest.mark.parametrize(("logprobs", "wanted"), [(None, 0), (0, 1), (20, 1)])
 def test_logprobs_are_wanted_also_without_alternatives(logprobs: int | None, wanted: int) -> None:
     sampling = LaneSampling.of(Sampling(logprobs=logprobs), PROMPT)
     assert sampling.logprobs == logprobs
-    assert filled(Sampling(logprobs=logprobs), [PROMPT])["logprobs"][2] == wanted
+    assert filled(Sampling(logprobs=logprobs))["logprobs"][2] == wanted
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64])

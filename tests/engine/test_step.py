@@ -16,7 +16,7 @@ from tfjax.kernels.routes import Route, Unsupported
 from tfjax.models.rows import Forward
 
 COPIED = ("temperature", "top_k", "top_p", "min_p", "presence", "frequency", "repetition", "prompt_end")
-FLAGS = ("biased", "stops_banned", "logprobs")
+FLAGS = ("biased", "logprobs")
 
 
 def test_rules_are_those_of_the_draws() -> None:
@@ -26,6 +26,7 @@ def test_rules_are_those_of_the_draws() -> None:
         buffer[name][:] = [number, number + 20, 99]
     for name in FLAGS:
         buffer[name][:] = [0, 1, 1]
+    buffer["banned_until"][:] = [11, 42, 99]
     buffer["seed_low"][:], buffer["seed_high"][:] = [7, 8, 9], [2**32 - 1, 0, 1]
     rules = rules_of(unpack(jnp.asarray(buffer.matrix)), jnp.array([10, 40]), 2)
     assert rules.position.tolist() == [11, 41]
@@ -33,8 +34,9 @@ def test_rules_are_those_of_the_draws() -> None:
         assert getattr(rules, name).tolist() == [number, number + 20]
     for name in FLAGS:
         assert getattr(rules, name).tolist() == [False, True]
+    assert rules.stops_banned.tolist() == [False, True]
     assert rules.seed.tolist() == [[7, 2**32 - 1], [8, 0]]
-    assert set(DrawRules._fields) == {"position", "seed", *COPIED, *FLAGS}
+    assert set(DrawRules._fields) == {"position", "seed", "stops_banned", *COPIED, *FLAGS}
 
 
 def test_a_draw_has_the_lane_and_the_position_of_its_row() -> None:

@@ -17,7 +17,7 @@ from tfjax.lanes.planning import Planner
 
 def failing(method: str, call: int, company: int, drafts: int, held_on_target: bool = False) -> DraftedRun:
     """Streams of which the first `drafts` draft; one call of the drafter fails."""
-    target = {"window_ms": FLAT_MS, "held_on_target": held_on_target}
+    target = {"window_ms": FLAT_MS, "held_on_target": held_on_target, "lands": held_on_target}
     run = DraftedRun(settings(), "mixed", target=target, hold_ms=GRID_MS, fail_at={method: {call}})
     asks = requests(company, 60)[:drafts] + requests(company, 60, drafts=False)[drafts:]
     run.admit(*asks)

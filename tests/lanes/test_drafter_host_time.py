@@ -33,6 +33,7 @@ class SameBackend(InstantBackend):
     """
 
     held_on_target = False
+    lands = False
     broken = None
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ class Loop(test_machine.Loop):
             numbers,
             "mixed",
             self.proposer,
-            target={"held_on_target": self.held_on_target},
+            target={"held_on_target": self.held_on_target, "lands": self.held_on_target},
             context=40,
             depth=5,
             step_ms=0.02,

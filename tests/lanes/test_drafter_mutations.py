@@ -88,7 +88,7 @@ def drafts_go_to_another_stream(plant: pytest.MonkeyPatch) -> None:
 @caught_by(ahead)
 def rounds_that_ran_ahead_are_not_told(plant: pytest.MonkeyPatch) -> None:
     real = Lanes._ask
-    plant.setattr(Lanes, "_ask", lambda self, verified: real(self, verified) if self._flight is None else {})
+    plant.setattr(Lanes, "_ask", lambda self, verified: real(self, verified) if self._flights.next is None else {})
 
 
 # Asking and planning.

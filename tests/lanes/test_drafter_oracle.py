@@ -31,7 +31,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def options(kind: str, held_on_target: bool = False, **more: Any) -> dict[str, Any]:
     found = {**SETTINGS[kind], **more}
-    return {**found, "target": {**found["target"], "held_on_target": held_on_target}}
+    return {**found, "target": {**found["target"], "held_on_target": held_on_target, "lands": held_on_target}}
 
 
 def copies(request: Request) -> Any:

@@ -8,7 +8,8 @@ import pytest
 
 from tests.lanes.harness import Run, complete, drafter, settings
 from tests.stubs import EOS, VOCAB, BrokenContractError, hashed, listed, looping, teasing
-from tfjax.lanes import cuts, loop, outcome
+from tfjax.lanes import asking, cuts, loop, outcome
+from tfjax.lanes.ahead import Ahead
 from tfjax.lanes.copy_drafts import CopyDrafts
 from tfjax.lanes.memory import Memory
 from tfjax.lanes.pages import PagePool
@@ -135,14 +136,15 @@ def no_bound_on_unseen_matches(plant: pytest.MonkeyPatch) -> None:
 
 
 def running_past_the_end(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(loop.Lanes, "_may_run_ahead", lambda lanes, stream: True)
+    plant.setattr(Ahead, "_fits", lambda ahead, window, drafts: True)
+    plant.setattr(asking.Asking, "may_pass", lambda self, stream: True)
 
 
 def a_queued_window_is_not_dropped(plant: pytest.MonkeyPatch) -> None:
     real = loop.Lanes._end
 
     def end(lanes: loop.Lanes, stream: Stream, reason: str, error: str | None = None) -> None:
-        lanes._flight = None
+        lanes._flights.next = None
         real(lanes, stream, reason, error)
 
     plant.setattr(loop.Lanes, "_end", end)

@@ -15,7 +15,7 @@ LONGEST_STOPS = 96
 """Stop tokens of one lane that min_tokens can ban: 64 of a request, and the model's EOS ids."""
 
 _RULES = slice(PLACE["temperature"], len(FIELDS))
-"""Matrix rows that are the same for all of a stream's draws, but for the ban of stop tokens."""
+"""Matrix rows that are the same for all of a stream's draws."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +23,11 @@ class LaneSampling:
     """What the backend keeps per lane.
 
     Attributes:
-        rules: int32 [fields, 1], those that are the same for all of the stream's rows; stop tokens are not banned.
-        prompt_end: position of the first generated token.
-        banned_until: stop tokens are banned at drawn positions below this.
+        rules: int32 [fields, 1].
         logprobs: alternatives wanted, None for no logprobs.
     """
 
     rules: NDArray[np.int32]
-    prompt_end: int
-    banned_until: int
     logprobs: int | None
 
     @classmethod
@@ -48,17 +44,15 @@ class LaneSampling:
         buffer["repetition"][:] = sampling.repetition_penalty
         buffer["prompt_end"][:] = prompt_rows
         buffer["biased"][:] = bool(sampling.logit_bias)
+        buffer["banned_until"][:] = prompt_rows + sampling.min_tokens if sampling.min_tokens else 0
         buffer["logprobs"][:] = sampling.logprobs is not None
-        return cls(buffer.matrix[_RULES], prompt_rows, prompt_rows + sampling.min_tokens, sampling.logprobs)
+        return cls(buffer.matrix[_RULES], sampling.logprobs)
 
-    def fill(self, buffer: RowsBuffer, first: int, positions: NDArray[np.int32]) -> None:
-        """Set the rules of draws `first`.. of a forward, one per input position (the draw belongs one further)."""
-        last = first + len(positions)
-        buffer.matrix[_RULES, first:last] = self.rules
-        if self.banned_until > self.prompt_end:
-            buffer["stops_banned"][first:last] = positions + 1 < self.banned_until
+    def fill(self, buffer: RowsBuffer, first: int, draws: int) -> None:
+        """Set the rules of some draws of a forward, from `first` on."""
+        buffer.matrix[_RULES, first : first + draws] = self.rules
 
 
 def fill_each(buffer: RowsBuffer, lanes: Sequence[LaneSampling]) -> None:
-    """Set the rules of one draw of each lane, from the first draw on; stop tokens are not banned."""
+    """Set the rules of one draw of each lane, from the first draw on."""
     buffer.matrix[_RULES, : len(lanes)] = np.concatenate([lane.rules for lane in lanes], axis=1)

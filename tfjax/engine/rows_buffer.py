@@ -33,7 +33,7 @@ FIELDS: dict[str, Any] = {
     "repetition": np.float32,
     "prompt_end": np.int32,
     "biased": np.int32,
-    "stops_banned": np.int32,
+    "banned_until": np.int32,
     "logprobs": np.int32,
 }
 """Field name -> dtype, one matrix row each."""
@@ -68,11 +68,13 @@ class RowsBuffer:
 
     Attributes:
         runs: what `lay_out` laid in it.
+        places: int32 [2, rows], lane and position of each row; on the device where the host does not know them.
     """
 
     def __init__(self, columns: int):
         self.runs: Sequence[Run] = ()
         self.matrix: NDArray[np.int32] = _neutral(columns).copy()
+        self.places: Any = self.matrix[LANE_AND_POSITION]
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         field: NDArray[Any] = self.matrix[PLACE[name]]

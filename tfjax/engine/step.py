@@ -131,6 +131,8 @@ def rules_and_lanes(matrix: jax.Array, draws: int) -> tuple[DrawRules, jax.Array
 
 
 def rules_of(field: dict[str, jax.Array], position: jax.Array, draws: int) -> DrawRules:
+    """The rules of draws after these positions. Shape: int32 [draws]."""
+
     def of(name: str) -> jax.Array:
         return field[name][:draws]
 
@@ -146,6 +148,6 @@ def rules_of(field: dict[str, jax.Array], position: jax.Array, draws: int) -> Dr
         repetition=of("repetition"),
         prompt_end=of("prompt_end"),
         biased=of("biased") != 0,
-        stops_banned=of("stops_banned") != 0,
+        stops_banned=position + 1 < of("banned_until"),
         logprobs=of("logprobs") != 0,
     )

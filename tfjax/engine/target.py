@@ -9,10 +9,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from tfjax.engine.api import Sampling, TokenLogprob
 from tfjax.engine.buckets import Plan
 from tfjax.engine.held_tokens import HeldTokens
+from tfjax.engine.landing import Landed, Landing
 from tfjax.engine.lane_sampling import LaneSampling
 from tfjax.engine.lane_tables import empty_tables, needs_tables, set_history, set_tables
 from tfjax.engine.memory import MemoryPlan
@@ -25,14 +27,32 @@ from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Result, Window, WindowMismatch
 
+NO_ROWS: NDArray[np.int32] = np.zeros(0, np.int32)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Forward:
-    """A queued forward: its windows, its unread draws, and its tokens where the host does not know them all."""
+    """A queued forward.
+
+    Attributes:
+        windows: its rows.
+        logprobs: alternatives that each window's stream wants, None for no logprobs.
+        drawn: its unread draws.
+        token: int32 [rows], those of its windows; on the device where the host does not know them all.
+        lane: int32 [rows], of its windows.
+        landed: where its windows end, once that was asked for.
+    """
 
     windows: tuple[Window, ...]
+    logprobs: tuple[int | None, ...]
     drawn: Drawn
-    token: jax.Array | None = None
+    token: Any
+    lane: NDArray[np.int32]
+    landed: Landed | None = None
+
+    @property
+    def is_one_row(self) -> bool:
+        return len(self.windows) == 1 and self.windows[0].rows == 1
 
 
 Listener = Callable[[jax.Array, RowsBuffer], None]
@@ -49,6 +69,7 @@ class TargetBackend:
         broken: what a forward failed with; the device state is lost then, and with it every stream.
         listener: called after each queued forward, where the step taps layers.
         held: puts drafts that lie on the device among a forward's tokens; None where the host has to read them.
+        landing: puts rows behind a forward in flight; None where only a lone stream's next row can be queued there.
         pages: which cache pages the lanes have.
     """
 
@@ -67,14 +88,19 @@ class TargetBackend:
         self.broken: Exception | None = None
         self.listener: Listener | None = None
         self.held: HeldTokens | None = None
+        self.landing: Landing | None = None
         self._verify_bucket = cache(plan.verify_bucket)
         self._sampling: dict[int, LaneSampling] = {}
         self._first: dict[int, Forward] = {}
-        self._latest: Drawn | None = None
+        self._latest: Forward | None = None
 
     @property
     def held_on_target(self) -> bool:
         return self.held is not None
+
+    @property
+    def lands(self) -> bool:
+        return self.landing is not None
 
     @property
     def page_table(self) -> jax.Array:
@@ -112,7 +138,7 @@ class TargetBackend:
             self._chunk = drawn = self._prefill(stream, start, start + rows)
             start += rows
         if stop == len(stream.request.prompt):
-            self._first[stream.lane] = Forward((Window(stream, stop - 1, None),), drawn)
+            self._first[stream.lane] = self._forward([Window(stream, stop - 1, None)], drawn)
 
     def _prefill(self, stream: Stream, start: int, stop: int) -> Drawn:
         rows = stop - start
@@ -121,8 +147,8 @@ class TargetBackend:
         token[:rows] = stream.request.prompt[start:stop]
         buffer = self._lay_out(bucket, [(stream, start, rows)])
         buffer["draw_row"][: bucket.draws] = rows - 1
-        self._sampling[stream.lane].fill(buffer, 0, np.full(bucket.draws, stop - 1, np.int32))
-        return self._run(bucket, token, buffer)
+        self._sampling[stream.lane].fill(buffer, 0, bucket.draws)
+        return self._run(bucket, token, buffer.matrix, buffer)
 
     def first(self, stream: Stream) -> Result:
         return self.read(self._first.pop(stream.lane))[0]
@@ -130,49 +156,85 @@ class TargetBackend:
     # Rounds
 
     def verify(self, windows: Sequence[Window]) -> Forward:
+        bucket, buffer, host = self._rows(windows)
+        token: Any = host
+        if self.held is not None and any(window.held for window in windows):
+            token = self.held.put(host, windows)
+        matrix: Any = buffer.matrix
+        if windows[0].pending is None:
+            token, matrix = self._behind_latest(token, buffer)
+        if any(window.held for window in windows):
+            token.copy_to_host_async()
+        drawn = self._run(bucket, token, matrix, buffer)
+        self._latest = latest = self._forward(windows, drawn, token, buffer["lane"])
+        return latest
+
+    def _rows(self, windows: Sequence[Window]) -> tuple[Bucket, RowsBuffer, NDArray[np.int32]]:
+        """Bucket, rows and tokens of windows end to end; 0 stands for tokens that the host does not know."""
         rows = [window.rows for window in windows]
         bucket = self._verify_bucket(sum(rows), max(rows))
         parts = [(window.stream, window.position, count) for window, count in zip(windows, rows, strict=True)]
         buffer = self._lay_out(bucket, parts)
         buffer["draw_row"][: bucket.draws] = np.arange(bucket.draws)
-        position = buffer["position"]
         known: list[int] = []
         for window, count in zip(windows, rows, strict=True):
-            row = len(known)
-            self._sampling[window.stream.lane].fill(buffer, row, position[row : row + count])
+            self._sampling[window.stream.lane].fill(buffer, len(known), count)
             known += (window.pending or 0, *window.drafts, *[0] * window.held)
-        host = np.zeros(bucket.rows, np.int32)
-        host[: len(known)] = known
-        token: Any = self._last_draws(bucket) if windows[0].pending is None else host
-        held = None
-        if self.held is not None and any(window.held for window in windows):
-            token = held = self.held.put(host, windows)
-            held.copy_to_host_async()
-        self._latest = drawn = self._run(bucket, token, buffer)
-        return Forward(tuple(windows), drawn, held)
+        token = np.zeros(bucket.rows, np.int32)
+        token[: len(known)] = known
+        return bucket, buffer, token
 
-    def _last_draws(self, bucket: Bucket) -> jax.Array:
-        """Draws of the latest forward, still on the device: the stream that runs ahead stood there alone in row 0."""
+    def _forward(
+        self, windows: Sequence[Window], drawn: Drawn, token: Any = None, lane: NDArray[np.int32] = NO_ROWS
+    ) -> Forward:
+        wanted = tuple([self._sampling[window.stream.lane].logprobs for window in windows])
+        return Forward(tuple(windows), wanted, drawn, token, lane)
+
+    def _behind_latest(self, token: Any, buffer: RowsBuffer) -> tuple[Any, Any]:
+        """Tokens and matrix of a forward whose windows begin where those of the latest one, still unread, end."""
+        latest = self._unread()
+        if latest.is_one_row and buffer.runs[0].rows == 1:
+            return latest.drawn.token, buffer.matrix
+        moved = self._landing().move(self._landed(), token, buffer.matrix)
+        buffer.places = moved.places
+        unread = {window.stream.lane: window.rows for window in latest.windows}
+        buffer.runs = [Run(run.lane, run.position, run.rows + unread[run.lane] - 1) for run in buffer.runs]
+        return moved.token, moved.matrix
+
+    def move_asks(self, told: NDArray[np.int32]) -> Any:
+        """What a drafter's hold is told (see block_step), put behind the windows of the latest forward."""
+        return self._landing().move_asks(self._landed(), told)
+
+    def _landed(self) -> Landed:
+        """Where the windows of the latest forward, still unread, end."""
+        latest = self._unread()
+        if latest.landed is None:
+            latest.landed = self._landing().land(latest.token, latest.drawn.token, latest.lane)
+        return latest.landed
+
+    def _landing(self) -> Landing:
+        if self.landing is None:
+            raise WindowMismatch("a window waits for more than one row's draw, and this target lands no windows")
+        return self.landing
+
+    def _unread(self) -> Forward:
         if self._latest is None:
             raise WindowMismatch("a window waits for the latest forward's draw, which the host has read already")
-        token = self._latest.token
-        if token.shape != (bucket.rows,):
-            raise WindowMismatch(f"the latest forward drew {token.shape[0]} rows, the next one takes {bucket.rows}")
-        return token
+        return self._latest
 
     def read(self, ticket: Forward) -> list[Result]:
         try:
             tokens: list[int] = np.asarray(ticket.drawn.token).tolist()
-            shown: list[int] = [] if ticket.token is None else np.asarray(ticket.token).tolist()
+            has_held = any(window.held for window in ticket.windows)
+            shown: list[int] = np.asarray(ticket.token).tolist() if has_held else []
         except Exception as error:
             self.broken = error
             raise
-        if self._latest is ticket.drawn:
+        if self._latest is ticket:
             self._latest = None  # Nothing ran ahead of it. Freed, so that the next draws can lie where these did.
         results, row = [], 0
-        for window in ticket.windows:
+        for window, wanted in zip(ticket.windows, ticket.logprobs, strict=True):
             draws = tokens[row : row + window.rows]
-            wanted = self._sampling[window.stream.lane].logprobs
             entries = None if wanted is None else _logprobs(ticket.drawn, row, draws, wanted)
             trouble = "the model's logits are not finite" if NOT_FINITE in draws else None
             drafts = shown[row + 1 : row + window.rows] if window.held else ()
@@ -200,9 +262,9 @@ class TargetBackend:
         lay_out(buffer, runs, tile_rows=bucket.tile_rows, scratch_lane=self.memory.lanes)
         return buffer
 
-    def _run(self, bucket: Bucket, token: Any, buffer: RowsBuffer) -> Drawn:
+    def _run(self, bucket: Bucket, token: Any, matrix: Any, buffer: RowsBuffer) -> Drawn:
         try:
-            stepped = self.step(bucket, self.state, token, buffer.matrix, self.page_table)
+            stepped = self.step(bucket, self.state, token, matrix, self.page_table)
         except Exception as error:
             self.broken = error  # the state was given away to the failed call
             raise

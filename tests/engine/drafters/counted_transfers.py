@@ -75,6 +75,7 @@ def counted_transfers(target: TargetBackend, drafter: DSparkDrafter) -> Iterator
     owners: dict[Any, Callable[[Any], str]] = {
         target.step: lambda key: "verify",
         target.held: lambda key: "put",
+        target.landing: lambda key: key[0],
         drafter.step: lambda key: "hold" if isinstance(key, BlockBucket) else "absorb",
     }
     programs = {owner: owner._compiled for owner in owners}

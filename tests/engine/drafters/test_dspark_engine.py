@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 
 from tests.engine.drafters.pair import PROMPTS
-from tests.engine.drafters.spark_pair import BLOCK
 from tests.engine.drafters.spark_stage import LONG, MEMORY, Stage
 from tests.engine.drafters.test_drafted_engine import CHEAP, KINDS
 from tests.engine.scripted_engine import ByteTokenizer, Receiver
 from tests.models.tiny import TINY
 from tfjax.engine.api import Generation, Sampling
 from tfjax.engine.compiles import compiles
+from tfjax.engine.drafters.starting import hold_on_device
 from tfjax.engine.engine import Engine, Served
-from tfjax.engine.held_tokens import HeldTokens
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.lanes.drafted import Drafted
 from tfjax.lanes.proposer import Silent
@@ -40,8 +39,8 @@ def engine_of(stage: Stage, *, grid: Any = CHEAP, prompt_pages: int = 0, held: b
     stage.target.window_ms = {4: 5.0, 32: 5.5}
     stage.drafter = stage.fresh()
     stage.drafter.hold_ms = grid
-    shape = (stage.drafter.plan.most_streams, BLOCK)
-    stage.target.held = HeldTokens(stage.drafter.held, stage.target.widths, shape) if held else None
+    if held:
+        hold_on_device(stage.drafter)
     backend = Drafted(stage.target, stage.drafter, TINY.vocab)
     ticks = count()  # whether drafts pay must not depend on what else the machine does
     served = Served("tiny", tokenizer, ())
@@ -50,7 +49,7 @@ def engine_of(stage: Stage, *, grid: Any = CHEAP, prompt_pages: int = 0, held: b
         yield engine
     finally:
         engine.close()
-        stage.target.held = None
+        stage.target.held = stage.target.landing = None
 
 
 def ask(engine: Engine, prompt: Sequence[int], sampling: Sampling, **changes: Any) -> Receiver:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from tfjax.engine.drafters.block_plan import BlockBucket, BlockPlan
@@ -20,9 +19,9 @@ from tfjax.kernels.draw import NOT_FINITE, LaneTables
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
 from tfjax.models.rows import Rows
 
-ASK_FIELDS = ("token", "slots", "depth", "first_page", "banned_until")
+ASK_FIELDS = ("token", "slots", "depth", "first_page")
 """What a hold is told about each stream beside lane, position and sampling: its pending token, rows of its block that
-are its own, drafts wanted, the first page of its context that the drafter knows, and from where on it may stop."""
+are its own, drafts wanted, and the first page of its context that the drafter knows."""
 
 
 class _Walk(NamedTuple):
@@ -90,7 +89,7 @@ class BlockStep:
         def one_more(i: jax.Array, done: _Walk) -> _Walk:
             row, at = slots[:, i], position + i + 1
             bias, markov = model.markov(done.markov, done.token, row)
-            own = rules._replace(position=at, stops_banned=at < ask["banned_until"])
+            own = rules._replace(position=at, stops_banned=at < field["banned_until"])
             told = tables._replace(history=done.history)
             token, likely = draw_draft(base[:, i] + bias, ids, own, told, lane, route=model.route)
             sure = model.confidence(row, done.token, i)
@@ -135,10 +134,12 @@ class BlockStep:
         return self._compiled[features.shape[0]](self.parameters, cache, features, places, page_table)
 
     def hold(
-        self, bucket: BlockBucket, cache: Any, tables: LaneTables, matrix: Any, asks: Any, page_table: jax.Array
+        self, bucket: BlockBucket, cache: Any, tables: LaneTables, told: Any, page_table: jax.Array
     ) -> tuple[Drafts, Any]:
-        """Queue `holding`. `cache` is donated: use the returned one from here on."""
-        told = np.concatenate([matrix, asks])
+        """Queue `holding`. `cache` is donated: use the returned one from here on.
+
+        Shape: told int32 [fields + ASK_FIELDS, S], matrix and asks.
+        """
         result: tuple[Drafts, Any] = self._compiled[bucket](self.parameters, cache, tables, told, page_table)
         return result
 

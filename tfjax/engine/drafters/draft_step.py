@@ -22,9 +22,6 @@ from tfjax.models.rows import Rows
 TILE_ROWS = 2
 """Rows of a lane that attention takes at a time in a hold. One alone may be multiplied in another way."""
 
-ASK_FIELDS = ("depth", "banned_until")
-"""What a hold is told about each stream beside its rows: drafts wanted, and from where on it may stop."""
-
 
 @dataclass(frozen=True, slots=True)
 class HoldBucket:
@@ -85,24 +82,24 @@ class DraftStep:
         state: State,
         token: jax.Array,
         matrix: jax.Array,
-        asks: jax.Array,
+        depth: jax.Array,
         page_table: jax.Array,
     ) -> tuple[Drafts, State]:
         """Write the streams' newest rows, and draft after the last row of each.
 
-        Shapes: token int32 [rows], matrix int32 [fields, rows], asks int32 [ASK_FIELDS, S], page_table
+        Shapes: token int32 [rows], matrix int32 [fields, rows], depth int32 [S] (drafts wanted), page_table
         int32 [lanes, pages] -> drafts and the new state.
         """
         ids, leaves = parameters
         model = self._model(leaves)
-        field, (depth, banned_until) = unpack(matrix), asks
+        field = unpack(matrix)
         rows = _rows_of(field, token, page_table)
         hidden, cache, _ = model(state.cache, rows, tile_rows=TILE_ROWS)
         state = _written(state, cache, rows)
         drawn_row = field["draw_row"][: bucket.step_rows]
         last = drawn_row[: bucket.streams]
         lane, position = rows.lane[last], rows.position[last]
-        rules = rules_of(field, position, bucket.streams)
+        rules, banned_until = rules_of(field, position, bucket.streams), field["banned_until"][: bucket.streams]
 
         def drawn(hidden: jax.Array, at: jax.Array, history: jax.Array) -> tuple[jax.Array, jax.Array]:
             logits = rows_matmul(hidden, model.head_weight)[: bucket.streams, : ids.shape[0]]
@@ -137,7 +134,7 @@ class DraftStep:
         shapes = (
             _int32(bucket.rows),
             _int32(len(FIELDS), bucket.rows),
-            _int32(len(ASK_FIELDS), bucket.streams),
+            _int32(bucket.streams),
             page_table,
         )
         return self._prepare(bucket, self.holding, state, shapes)
@@ -159,10 +156,10 @@ class DraftStep:
         return new
 
     def hold(
-        self, bucket: HoldBucket, state: State, token: Any, matrix: Any, asks: Any, page_table: jax.Array
+        self, bucket: HoldBucket, state: State, token: Any, matrix: Any, depths: Any, page_table: jax.Array
     ) -> tuple[Drafts, State]:
         """Queue `holding`. `state` is donated: use the returned one from here on."""
-        result: tuple[Drafts, State] = self._compiled[bucket](self.parameters, state, token, matrix, asks, page_table)
+        result: tuple[Drafts, State] = self._compiled[bucket](self.parameters, state, token, matrix, depths, page_table)
         return result
 
 

@@ -45,12 +45,14 @@ class Block:
 
     Attributes:
         depth: drafts.
+        position: of its pending token, the least it can be while the stream's window in flight is unread.
         slots: rows of the block that are the stream's own.
         first_page: of the context that the drafter knows.
     """
 
     lane: BlockLane
     depth: int
+    position: int
     slots: int
     first_page: int
 
@@ -124,7 +126,7 @@ class DSparkDrafter:
             self._known.note(self.target.pages.held(run.lane), run, known=known)
         if not any(opened):
             return
-        places = buffer.matrix[LANE_AND_POSITION]
+        places = buffer.places
         if not all(opened):
             lane, position = places
             places = np.stack([np.where(np.isin(lane, list(self._lanes)), lane, self.memory.lanes), position])
@@ -141,7 +143,7 @@ class DSparkDrafter:
         made = [block for block in blocks if block is not None]
         for ask in asks:  # Freed first, so that the new drafts can lie where the old ones did.
             self._held.pop(ask.stream.lane, None)
-        drafts = self._hold(made) if made else None
+        drafts = self._hold(made, behind=asks[0].unread > 0) if made else None
         if drafts is not None:
             self._held |= {block.lane.stream.lane: (drafts.token, row) for row, block in enumerate(made)}
         return Holding(blocks, drafts)
@@ -153,28 +155,29 @@ class DSparkDrafter:
     def _block(self, ask: Ask) -> Block | None:
         """What the ask can get: the rows of a block must lie in the stream's pages and in the drafter's context."""
         stream = ask.stream
-        pending, first_page = len(stream.context) - 1, self._first_page(stream)
+        pending, first_page = len(stream.context) - 1 + ask.unread, self._first_page(stream)
         slots = min(len(stream.pages) * PAGE_ROWS - pending, self.context - pending)
         depth = min(ask.depth, self.depth, slots - self.plan.first_slot, self.context - pending - 1)
         if depth < 1 or first_page is None:
             return None
-        return Block(self._lanes[stream.lane], depth, slots, first_page)
+        position = len(stream.context) - (0 if ask.unread else 1)
+        return Block(self._lanes[stream.lane], depth, position, slots, first_page)
 
-    def _hold(self, blocks: Sequence[Block]) -> Drafts:
+    def _hold(self, blocks: Sequence[Block], behind: bool) -> Drafts:
+        """Queue it; `behind` the windows of the latest forward, wherever these end."""
         bucket = self._hold_bucket(len(blocks), max([block.depth for block in blocks]))
         buffer, asks = self._empty_asks(bucket, len(blocks))
         fill_each(buffer, [block.lane.sampling for block in blocks])
         told = []
         for block in blocks:
-            stream, banned_until = block.lane.stream, block.lane.sampling.banned_until
+            stream = block.lane.stream
             self.target.pages.sync(stream)
-            context, slots = stream.context, min(block.slots, bucket.slots)
-            place = stream.lane, len(context) - 1
-            told.append((*place, context[-1], slots, block.depth, block.first_page, banned_until))
+            slots = min(block.slots, bucket.slots)
+            told.append((stream.lane, block.position, stream.context[-1], slots, block.depth, block.first_page))
         fields = np.array(told, np.int32).T
         buffer.matrix[LANE_AND_POSITION, : len(blocks)] = fields[:2]
         asks[:, : len(blocks)] = fields[2:]
-        return self._run_hold(bucket, buffer, asks)
+        return self._run_hold(bucket, buffer, asks, behind=behind)
 
     def _empty_asks(self, bucket: BlockBucket, streams: int) -> tuple[RowsBuffer, NDArray[np.int32]]:
         """Of no stream yet; what is not filled stands in the scratch lane and wants nothing."""
@@ -184,11 +187,20 @@ class DSparkDrafter:
         return buffer, np.zeros((len(ASK_FIELDS), bucket.streams), np.int32)
 
     def _run_hold(
-        self, bucket: BlockBucket, buffer: RowsBuffer, asks: NDArray[np.int32], page_table: jax.Array | None = None
+        self,
+        bucket: BlockBucket,
+        buffer: RowsBuffer,
+        asks: NDArray[np.int32],
+        page_table: jax.Array | None = None,
+        *,
+        behind: bool = False,
     ) -> Drafts:
         tables, pages = self.target.state.tables, self.target.page_table if page_table is None else page_table
+        told = np.concatenate([buffer.matrix, asks])
         try:
-            drafts, self.cache = self.step.hold(bucket, self.cache, tables, buffer.matrix, asks, pages)
+            if behind:
+                told = self.target.move_asks(told)
+            drafts, self.cache = self.step.hold(bucket, self.cache, tables, told, pages)
         except Exception:
             self.forget()
             raise

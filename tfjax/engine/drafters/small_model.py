@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tfjax.engine.api import Sampling
 from tfjax.engine.drafters.draft_plan import DraftPlan
-from tfjax.engine.drafters.draft_step import ASK_FIELDS, TILE_ROWS, DraftStep, HoldBucket
+from tfjax.engine.drafters.draft_step import TILE_ROWS, DraftStep, HoldBucket
 from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.drawing import Drafts
 from tfjax.engine.drafters.hold_times import doubling
@@ -97,9 +97,9 @@ class SmallModel:
         lay_out(buffer, runs, tile_rows=TILE_ROWS, scratch_lane=self.memory.lanes)
         buffer["draw_row"][:streams] = np.arange(streams)
         buffer["temperature"][:streams] = 1.0
-        asks = np.zeros((len(ASK_FIELDS), bucket.streams), np.int32)
-        asks[0, :streams] = depth
-        jax.block_until_ready(self._run_hold(bucket, np.zeros(bucket.rows, np.int32), buffer, asks))
+        depths = np.zeros(bucket.streams, np.int32)
+        depths[:streams] = depth
+        jax.block_until_ready(self._run_hold(bucket, np.zeros(bucket.rows, np.int32), buffer, depths))
 
     # Lanes
 
@@ -145,14 +145,14 @@ class SmallModel:
             runs.append(Run(lane.stream.lane, start, pending + 1 - start))
             lane.known, lane.held_at, lane.held_rows = pending + 1, pending, depth
         token, buffer = self._lay_out([lane for lane, _ in parts], runs, bucket.rows, TILE_ROWS)
-        asks = np.zeros((len(ASK_FIELDS), bucket.streams), np.int32)
+        depths = np.zeros(bucket.streams, np.int32)
         row = -1
         for i, ((lane, depth), run) in enumerate(zip(parts, runs, strict=True)):
             row += run.rows
             buffer["draw_row"][i] = row
-            lane.sampling.fill(buffer, i, np.zeros(1, np.int32))
-            asks[:, i] = depth, lane.sampling.banned_until
-        return self._run_hold(bucket, token, buffer, asks)
+            lane.sampling.fill(buffer, i, 1)
+            depths[i] = depth
+        return self._run_hold(bucket, token, buffer, depths)
 
     def read(self, tickets: Sequence[Holding]) -> list[list[Guess]]:
         try:
@@ -198,9 +198,9 @@ class SmallModel:
         lay_out(buffer, runs, tile_rows=tile_rows, scratch_lane=self.memory.lanes)
         return token, buffer
 
-    def _run_hold(self, bucket: HoldBucket, token: Any, buffer: RowsBuffer, asks: Any) -> Drafts:
+    def _run_hold(self, bucket: HoldBucket, token: Any, buffer: RowsBuffer, depths: Any) -> Drafts:
         try:
-            drafts, self.state = self.step.hold(bucket, self.state, token, buffer.matrix, asks, self.page_table)
+            drafts, self.state = self.step.hold(bucket, self.state, token, buffer.matrix, depths, self.page_table)
         except Exception:
             self._start_over()
             raise

@@ -12,7 +12,7 @@ import jax
 from tfjax.engine.buckets import Plan
 from tfjax.engine.compiling import compile_all
 from tfjax.engine.drafters.block_plan import SHORTER, BlockPlan, block_plan
-from tfjax.engine.drafters.block_step import BlockStep
+from tfjax.engine.drafters.block_step import ASK_FIELDS, BlockStep
 from tfjax.engine.drafters.draft_plan import draft_plan
 from tfjax.engine.drafters.draft_step import DraftStep
 from tfjax.engine.drafters.drafting_model import DraftingModel
@@ -22,7 +22,9 @@ from tfjax.engine.drafters.hold_times import time_holds
 from tfjax.engine.drafters.small_model import SmallModel
 from tfjax.engine.held_tokens import HeldTokens
 from tfjax.engine.kept_programs import kept_for
+from tfjax.engine.landing import Landing
 from tfjax.engine.memory import MemoryPlan
+from tfjax.engine.rows_buffer import FIELDS
 from tfjax.engine.target import TargetBackend
 from tfjax.engine.weights import Progress
 from tfjax.kernels.matmul import MIN_ROWS
@@ -72,9 +74,18 @@ def start_dspark(
     plan = block_plan(target.memory.lanes, min(depth, config.block), config.first_slot, target.plan, shorter)
     drafter = _proved(model, plan, target, progress)
     if held if held is not None else jax.default_backend() not in READ_ON:
-        target.held = HeldTokens(drafter.held, target.widths, (plan.most_streams, plan.depth))
+        hold_on_device(drafter)
     _time(drafter, progress, timings, [*key, str(plan)])
     return drafter
+
+
+def hold_on_device(drafter: DSparkDrafter) -> None:
+    """Verify drafts that the host has not seen, and queue rounds behind others whose draws it has not."""
+    target, plan = drafter.target, drafter.plan
+    target.held = HeldTokens(drafter.held, target.widths, (plan.most_streams, plan.depth))
+    told = len(FIELDS) + len(ASK_FIELDS)
+    shapes = sorted({(told, bucket.streams) for bucket in plan.holds})
+    target.landing = Landing(target.widths, target.memory.lanes, shapes)
 
 
 def _proved(model: DraftingModel, plan: BlockPlan, target: TargetBackend, progress: Progress) -> DSparkDrafter:
