@@ -95,7 +95,9 @@ def parts_of(engine: Engine, target: TargetBackend, drafter: DSparkDrafter) -> I
         (lanes._planner, "windows", "plan"),
         (lanes, "_secure_pages", "plan"),
         (lanes._asking, "weigh", "weigh"),
+        (lanes._planner, "behind", "plan"),
         (lanes._asking, "prepare", "ask"),
+        (lanes._asking, "prepare_behind", "ask"),
         (lanes._asking, "observe", "learn"),
         (lanes._round_clock, "settle", "learn"),
         (lanes._backend, "draft", "ask"),
@@ -115,6 +117,8 @@ def parts_of(engine: Engine, target: TargetBackend, drafter: DSparkDrafter) -> I
     if target.held is not None:
         methods.append((target.held, "put", "lay out held tokens"))
         owners.append((target.held, lambda rows: "put"))
+    if target.landing is not None:
+        owners.append((target.landing, lambda key: key[0]))
     with ExitStack() as patches:
         for owner, name, part in methods:
             patches.enter_context(patch.object(owner, name, parts.timed(part, getattr(owner, name))))

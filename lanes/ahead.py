@@ -11,6 +11,7 @@ from tfjax.lanes.flight import Flight
 from tfjax.lanes.planning import Planner, window_behind
 from tfjax.lanes.room import Room
 from tfjax.lanes.roster import Roster
+from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Window
 
 NOT_YET: tuple[Sequence[Window], Sequence[Ask]] = (), ()
@@ -35,37 +36,37 @@ class Ahead:
         windows = flight.windows
         if len(self._roster.running) != len(windows) or not all(map(self._goes_on, windows)):
             return NOT_YET
-        if flight.rows == 1 and self._fits(windows[0], 0) and self._asking.may_pass(windows[0].stream):
+        if flight.rows == 1 and self._asking.may_pass(windows[0].stream):
             return [window_behind(windows[0], 0)], ()
         return NOT_YET if self._drafted is None else self._plan_drafts(self._drafted, windows)
 
-    @staticmethod
-    def _goes_on(window: Window) -> bool:
+    def _goes_on(self, window: Window) -> bool:
+        """Whether the stream may need a next round, whose place is then known on the device and in its pages."""
         stream = window.stream
-        return stream.reason is None and not (stream.cancelled or stream.forced or window.forced)
-
-    def _fits(self, window: Window, drafts: int) -> bool:
-        """Whether reply and pages have room for the next window, with so many drafts, if all of this one is kept."""
-        stream = window.stream
-        used = len(stream.context) + window.rows + drafts
-        return used < stream.limit and used <= self._room.memory.rows(stream)
+        if stream.reason is not None or stream.cancelled or stream.forced or window.forced:
+            return False
+        most = len(stream.context) + window.rows
+        return most <= self._room.memory.rows(stream) and (window.rows > 1 or most < stream.limit)
 
     def _plan_drafts(self, drafted: Drafted, windows: Sequence[Window]) -> tuple[Sequence[Window], Sequence[Ask]]:
-        most = min(drafted.drafter.depth, self._room.most_drafts)
         streams = [window.stream for window in windows]
-        possible = all(self._drafts(drafted, window) and self._fits(window, most + 1) for window in windows)
-        if not possible or not drafted.can_follow(streams):
+        if not all(map(self._is_drafted, streams)) or not drafted.can_follow(streams):
             return NOT_YET
-        asks = self._asking.prepare_behind(windows)
-        if asks is None or not drafted.follow(asks):
-            return NOT_YET
-        return self._planner.behind(windows), asks
+        for window in windows:
+            window.stream.unread = window.rows
+        try:
+            asks = self._asking.prepare_behind(streams)
+            if asks is None or not drafted.follow(asks):
+                return NOT_YET
+            return self._planner.behind(windows), asks
+        finally:
+            for stream in streams:
+                stream.unread = 0
 
     @staticmethod
-    def _drafts(drafted: Drafted, window: Window) -> bool:
-        """Whether the drafter works for the stream, is not due for a probe of it, and has positions left."""
-        stream, drafter = window.stream, drafted.drafter
+    def _is_drafted(stream: Stream) -> bool:
+        """Whether the drafter sees the stream, and no probe of it is under way or due."""
         drafting = stream.drafting
-        if drafting is None or drafting.asked or (drafting.stand.aside and not drafting.stand.silent()):
+        if drafting is None or drafting.asked:
             return False
-        return len(stream.context) + window.rows + drafter.depth < drafter.context
+        return not drafting.stand.aside or drafting.stand.silent()

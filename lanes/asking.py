@@ -16,7 +16,6 @@ from tfjax.lanes.proposer import NOTHING, Proposal
 from tfjax.lanes.room import Room
 from tfjax.lanes.stream import Stream
 from tfjax.lanes.weighing import Weighing
-from tfjax.lanes.window import Window
 
 
 class Asking:
@@ -58,13 +57,12 @@ class Asking:
         self._expect(chains)
         return [Ask(stream, len(chain)) for stream, chain in chains.items()]
 
-    def prepare_behind(self, windows: Sequence[Window]) -> list[Ask] | None:
+    def prepare_behind(self, streams: Sequence[Stream]) -> list[Ask] | None:
         """What the drafter shall draft behind windows in flight; None where that has to wait until they are read.
 
         It has to where a stream may have a better draft than the drafter's once its text is known: then, and while
         depths are not decided together, every stream is asked anew in the next round.
         """
-        streams = [window.stream for window in windows]
         if not (self._prices.known and self._prices.hold.priced):
             return None
         offers = {stream: self._offer(stream) for stream in streams}
@@ -78,9 +76,7 @@ class Asking:
         if any(offers[stream].tokens for stream in streams if stream not in chains):
             return None
         self._expect(chains)
-        return [
-            Ask(window.stream, len(chains[window.stream]), window.rows) for window in windows if window.stream in chains
-        ]
+        return [Ask(stream, len(chain), stream.unread) for stream, chain in chains.items()]
 
     def _offer(self, stream: Stream) -> Proposal:
         """What the stream's own text, as far as it is known, gives for the window after its pending token."""

@@ -133,8 +133,12 @@ class Drafted:
         return self.held_on_target and self.lands and all(map(self.drafter.can_draft, streams))
 
     def follow(self, asks: Sequence[Ask]) -> bool:
-        """Queue drafts behind windows in flight; False where the drafter failed, which the next `draft` tells."""
-        self._hold(asks)
+        """Queue drafts behind windows in flight; False where the drafter failed, which the next `draft` tells.
+
+        The drafter can draft for all of them (`can_follow`).
+        """
+        if asks:
+            self._dispatch(asks)
         return not any(ask.stream in self._failed for ask in asks)
 
     def _hold(self, asks: Sequence[Ask]) -> None:
@@ -149,9 +153,12 @@ class Drafted:
 
         for_each(asks, sort, "the drafter", lambda ask, error: self._fail(ask.stream, error))
         if able:
-            with self._contained([ask.stream for ask in able]):
-                dispatch = Dispatch(self.drafter.hold(able))
-                self._holds |= {ask.stream: Hold(dispatch, index, ask.depth) for index, ask in enumerate(able)}
+            self._dispatch(able)
+
+    def _dispatch(self, asks: Sequence[Ask]) -> None:
+        with self._contained([ask.stream for ask in asks]):
+            dispatch = Dispatch(self.drafter.hold(asks))
+            self._holds |= {ask.stream: Hold(dispatch, index, ask.depth) for index, ask in enumerate(asks)}
 
     def _absorb(self, pair: tuple[Window, int]) -> None:
         """Where fillers stood in, they are host tokens to the drafter too: a text that repeats itself accepts them."""

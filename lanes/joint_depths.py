@@ -175,4 +175,4 @@ def fixed_rows(live: Sequence[Stream]) -> int:
 
 def drafter_room(stream: Stream, room: Room, drafter: Drafter) -> int:
     """Most drafts that the drafter can make for the stream's next window."""
-    return max(0, min(room.drafts(stream), drafter.depth, drafter.context - len(stream.context)))
+    return max(0, min(room.drafts(stream), drafter.depth, drafter.context - len(stream.context) - stream.unread))

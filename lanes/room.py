@@ -21,10 +21,13 @@ class Room:
     most_drafts: int
 
     def drafts(self, stream: Stream) -> int:
-        """Most drafts of the stream's next window: as many as its reply, its pages and the widest forward leave."""
-        left = min(stream.limit - 1, self.memory.rows(stream)) - len(stream.context)
+        """Most drafts of the stream's next window: as many as its reply, its pages and the widest forward leave.
+
+        Of a window in flight all rows may be kept.
+        """
+        left = min(stream.limit - 1, self.memory.rows(stream)) - len(stream.context) - stream.unread
         return min(self.most_drafts, left) if left > 0 else 0
 
     def spare_rows(self, stream: Stream) -> int:
         """Rows that the stream's pages hold beyond that of its pending token. Older streams may take such pages."""
-        return self.memory.rows(stream) - len(stream.context)
+        return self.memory.rows(stream) - len(stream.context) - stream.unread

@@ -136,6 +136,7 @@ class Stream:
         proposer: where its drafts on the host come from; None for a stream without drafts.
         offer: what the proposer offers for the next window; None before it was asked.
         drafting: how it stands with the drafter; None where there is none, or without drafts.
+        unread: rows of its window in flight, while the round behind that is planned; 0 otherwise.
         paused: waits for pages; its state is kept.
         skipped: prefill turns in a row that went to another prompt.
         last_round: the last shared round that served it.
@@ -157,6 +158,7 @@ class Stream:
     proposer: Proposer | None = None
     offer: Proposal | None = None
     drafting: Drafting | None = None
+    unread: int = 0
     paused: bool = False
     skipped: int = 0
     last_round: int = 0

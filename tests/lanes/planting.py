@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.lanes import test_aside_loop, test_asking, test_drafter_oracle, test_never_loses
+from tests.lanes import test_ahead, test_aside_loop, test_asking, test_drafter_oracle, test_never_loses
 from tests.stubs import BrokenContractError
 
 Guard = Callable[[], Any]
@@ -69,6 +69,11 @@ def ahead() -> None:
     test_aside_loop.test_running_ahead_changes_no_round_of_it("priced")
 
 
+def behind() -> None:
+    test_ahead.test_thousands_of_tokens_behind_unread_rounds_are_the_serial_ones()
+    test_ahead.test_pages_for_all_that_may_be_kept_are_there_before()
+
+
 def gaps() -> None:
     test_aside_loop.test_unpredictable_text_stays_aside_with_probes_further_and_further_apart("priced")
 
@@ -78,4 +83,4 @@ def shortage() -> None:
         test_drafter_oracle.test_short_of_pages("priced", pages, 1)
 
 
-GUARDS: tuple[Guard, ...] = (replies, rounds, text, ahead, gaps, shortage)
+GUARDS: tuple[Guard, ...] = (replies, rounds, text, ahead, behind, gaps, shortage)

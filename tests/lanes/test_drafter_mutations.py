@@ -9,18 +9,22 @@ from typing import Any
 import pytest
 
 from tests.lanes import (
+    test_ahead,
     test_asking,
     test_drafted,
     test_drafter_oracle,
     test_planning,
 )
-from tests.lanes.planting import GUARDS, Guard, Plant, Plants, ahead, replies, rounds, shortage, turns_red
+from tests.lanes.planting import GUARDS, Guard, Plant, Plants, ahead, behind, replies, rounds, shortage, turns_red
 from tfjax.lanes import asking, drafted, planning
+from tfjax.lanes.ahead import Ahead
 from tfjax.lanes.drafted import Drafted
+from tfjax.lanes.flight import Flights
 from tfjax.lanes.loop import Lanes
 from tfjax.lanes.prices import Prices
-from tfjax.lanes.proposer import Proposal
+from tfjax.lanes.proposer import NOTHING, Proposal
 from tfjax.lanes.room import Room
+from tfjax.lanes.window import Window
 
 PLANTS = Plants()
 caught_by = PLANTS.caught_by
@@ -89,6 +93,57 @@ def drafts_go_to_another_stream(plant: pytest.MonkeyPatch) -> None:
 def rounds_that_ran_ahead_are_not_told(plant: pytest.MonkeyPatch) -> None:
     real = Lanes._ask
     plant.setattr(Lanes, "_ask", lambda self, verified: real(self, verified) if self._flights.next is None else {})
+
+
+# Rounds behind one that is not read.
+
+
+@caught_by(behind)
+def a_window_in_flight_never_lands(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(Window, "land", lambda self: None)
+
+
+@caught_by(behind)
+def the_rows_in_flight_are_forgotten(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(Room, "drafts", lambda self, stream: max(0, min(self.most_drafts, stream.room)))
+    plant.setattr(Room, "spare_rows", lambda self, stream: self.most_drafts)
+
+
+@caught_by(behind)
+def drafts_follow_the_text_that_is_known(plant: pytest.MonkeyPatch) -> None:
+    real = asking.Asking.prepare_behind
+
+    def prepare(self: asking.Asking, streams: Sequence[Any]) -> Any:
+        asks = real(self, streams)
+        return asks and [replace(ask, unread=0) for ask in asks]
+
+    plant.setattr(asking.Asking, "prepare_behind", prepare)
+
+
+@caught_by(test_ahead.test_none_does_while_tokens_are_forced)
+def forced_tokens_are_left_for_later(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(Ahead, "_goes_on", lambda self, window: window.stream.reason is None)
+
+
+@caught_by(test_ahead.test_none_does_where_a_copy_would_go_first)
+def copies_are_not_looked_for(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(asking.Asking, "_offer", lambda self, stream: stream.offer or NOTHING)
+
+
+@caught_by(lambda: test_ahead.test_the_others_of_a_round_in_flight_go_on_when_one_ends(20))
+def a_round_in_flight_ends_with_one_of_its_streams(plant: pytest.MonkeyPatch) -> None:
+    real = Flights.drop
+
+    def drop(self: Flights, stream: Any) -> None:
+        real(self, stream)
+        self.next = None
+
+    plant.setattr(Flights, "drop", drop)
+
+
+@caught_by(test_ahead.test_a_round_in_flight_of_which_nobody_is_left_is_not_read)
+def a_window_in_flight_is_not_dropped(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(Flights, "drop", lambda self, stream: None)
 
 
 # Asking and planning.

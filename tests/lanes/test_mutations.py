@@ -136,7 +136,7 @@ def no_bound_on_unseen_matches(plant: pytest.MonkeyPatch) -> None:
 
 
 def running_past_the_end(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(Ahead, "_fits", lambda ahead, window, drafts: True)
+    plant.setattr(Ahead, "_goes_on", lambda ahead, window: True)
     plant.setattr(asking.Asking, "may_pass", lambda self, stream: True)
 
 

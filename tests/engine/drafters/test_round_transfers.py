@@ -31,7 +31,7 @@ AHEAD = [
 ]
 """Lanes of the rows in flight; rows and asks of the next block; tokens with the places of drafts among them; rows."""
 STEADY = [*AHEAD, "read 32", "read 32"]
-"""All of the next round is queued before this one is read: a row of drawn tokens, and one of the drafts that were shown.
+"""All of the next round is queued before this one is read: drawn tokens, and the drafts that were shown.
 Drafts are never read by themselves."""
 
 

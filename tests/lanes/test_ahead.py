@@ -1,0 +1,177 @@
+"""Rounds that are queued behind one whose draws nobody has read: which are, and that nothing else changes by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.lanes.drafted_harness import FLAT_MS, GRID_MS, DraftedRun, complete, settings
+from tests.lanes.test_oracle import counting, requests
+from tests.scripted_drafter import ScriptedDrafter
+from tests.stubs import VOCAB, hashed
+from tfjax.lanes.copy_drafts import copies_for
+from tfjax.lanes.stream import Request
+from tfjax.lanes.window import Window
+
+TARGET = {"window_ms": FLAT_MS, "held_on_target": True, "lands": True}
+
+
+def behind(run: DraftedRun) -> list[tuple[Window, ...]]:
+    """Forwards that were queued before the one before was read, but for those of a lone row."""
+    return [windows for windows in run.backend.forwards if windows[0].pending is None and any(w.held for w in windows)]
+
+
+def served(asks: Sequence[Request], mode: str = "perfect", numbers: Any = None, **more: Any) -> DraftedRun:
+    more = {"hold_ms": GRID_MS, "target": TARGET, **more}
+    return complete(asks, numbers or settings(), mode, **more)
+
+
+@pytest.mark.parametrize("mode", ScriptedDrafter.MODES)
+@pytest.mark.parametrize("company", [1, 2, 3, 8])
+def test_replies_are_the_serial_ones_and_most_rounds_run_ahead(company: int, mode: str) -> None:
+    run = served(requests(company, 150), mode)
+    if mode in ("perfect", "short"):
+        drafted = [windows for windows in run.backend.forwards if any(w.held for w in windows)]
+        assert len(behind(run)) > (0.7 if company < 3 else 0.25) * len(drafted)
+        assert counting(run) > 80 * company
+    elif mode in ("mixed", "hostile"):
+        assert behind(run)
+
+
+def test_the_next_round_is_queued_before_this_one_is_read() -> None:
+    run = DraftedRun(settings(), target=TARGET, hold_ms=GRID_MS)
+    run.admit(*requests(3, 150))
+    log: list[str] = []
+    for owner, name in ((run.drafter, "hold"), (run.backend, "verify"), (run.backend, "read"), (run.backend, "keep")):
+        real = getattr(owner, name)
+        setattr(owner, name, lambda *given, real=real, name=name: (log.append(name), real(*given))[1])
+    for _ in range(20):
+        run.lanes.round()
+    assert " hold verify read keep" * 6 in " ".join(["", *log])
+
+
+def test_thousands_of_tokens_behind_unread_rounds_are_the_serial_ones() -> None:
+    total = 0
+    for mode in ("perfect", "mixed", "hostile", "short"):
+        for first in range(0, 8, 4):
+            asks = [replace(ask, id=f"{first}{ask.id}") for ask in requests(8, 150)[first:]]
+            run = served(asks, mode, depth=5)
+            total += sum(window.rows for windows in behind(run) for window in windows)
+    assert total > 5000
+
+
+WITHOUT: dict[str, dict[str, Any]] = {
+    "it is switched off": {"numbers": settings(run_ahead=False)},
+    "the target lands no windows": {"target": {**TARGET, "lands": False}},
+    "the host reads the drafts": {"target": {**TARGET, "held_on_target": False}},
+    "holds have no price": {"hold_ms": {}, "step_ms": 1.0},
+    "forwards are not timed": {"target": {**TARGET, "window_ms": {}}},
+    "the drafter has no place for more": {"context": 10},
+    "the drafter knows too little": {"fills": lambda stream: True},
+}
+
+
+@pytest.mark.parametrize("why", WITHOUT)
+def test_no_round_with_drafts_runs_ahead_where(why: str) -> None:
+    assert not behind(served(requests(3, 60), **WITHOUT[why]))
+
+
+def test_none_does_beside_a_stream_without_drafts() -> None:
+    asks = [*requests(2, 60), replace(requests(3, 60)[2], drafts=False)]
+    run = served(asks)
+    beside = [windows for windows in run.backend.forwards if any(not w.stream.request.drafts for w in windows)]
+    assert beside
+    assert not any(windows[0].pending is None for windows in beside if len(windows) > 1)
+
+
+def test_none_does_while_tokens_are_forced() -> None:
+    run = DraftedRun(settings(), target=TARGET, hold_ms=GRID_MS)
+    (ask,) = requests(1, 60)
+    run.admit(ask)
+    while run.streams["r0"].emitted < 20:
+        run.lanes.round()
+    count = len(behind(run))
+    run.streams["r0"].forced.extend([1] * 12)
+    forced = []
+    while run.streams["r0"].forced:
+        forced.append(len(run.backend.forwards))
+        run.lanes.round()
+    run.finish()
+    assert count
+    queued_before = forced[0]
+    windows = [w for windows in run.backend.forwards[queued_before : forced[-1] + 1] for w in windows]
+    assert any(window.forced for window in windows)
+    assert all(window.pending is not None for window in windows)
+
+
+def test_none_does_where_a_copy_would_go_first() -> None:
+    """Text that repeats itself is copied, however right the drafter is; the copy is found one round late at most."""
+    script = lambda context, prompt: len(context) % 9  # noqa: E731
+    ask = Request("r", (0, 1, 2), 120, sampling=script, least_match=4)
+    run = served([ask], proposer=lambda request: copies_for(3, 16, request))
+    assert sum(len(window.drafts) for windows in run.backend.forwards for window in windows) > 60
+
+
+def test_pages_for_all_that_may_be_kept_are_there_before() -> None:
+    """The last rows of a reply have no page to spare for a window behind one that may be kept whole."""
+    for pages in (24, 28, 40):
+        assert behind(served(requests(2, 40), numbers=settings(pages=pages, growth_rows=3)))
+
+
+def stops_at(count: int) -> Callable[[int], bool]:
+    seen: list[int] = []
+    return lambda token: (seen.append(token), len(seen) >= count)[1]
+
+
+@pytest.mark.parametrize("count", [1, 7, 20, 21, 22, 23])
+def test_the_others_of_a_round_in_flight_go_on_when_one_ends(count: int) -> None:
+    run = DraftedRun(settings(), target=TARGET, hold_ms=GRID_MS)
+    asks = [Request(f"r{number}", (number, 2, 3), 90, sampling=hashed(number, VOCAB)) for number in range(3)]
+    run.admit(asks[0], replace(asks[1], check=stops_at(count)), asks[2])
+    run.finish()
+    run.check_serial(asks[0], asks[2])
+    assert run.streams["r1"].emitted == count
+    alone = served([asks[1]])
+    assert run.streams["r1"].context == alone.streams["r1"].context[: 3 + count]
+    assert behind(run)
+
+
+def test_a_round_in_flight_of_which_nobody_is_left_is_not_read() -> None:
+    run = DraftedRun(settings(), target=TARGET, hold_ms=GRID_MS)
+    run.admit(*requests(2, 90))
+    for _ in range(10):
+        run.lanes.round()
+    reads = run.backend.calls["read"]
+    for stream in run.streams.values():
+        run.lanes.cancel(stream)
+    run.finish()
+    assert run.backend.calls["read"] == reads
+    assert run.backend.calls["verify"] == reads + 1
+    run.admit(replace(requests(1, 30)[0], id="next"))
+    run.finish()
+    assert run.streams["next"].reason in ("stop", "length")
+
+
+def test_a_read_that_fails_ends_its_streams_and_no_later_ones(caplog: pytest.LogCaptureFixture) -> None:
+    run = DraftedRun(settings(), target={**TARGET, "fail_at": {"read": {9}}}, hold_ms=GRID_MS)
+    run.admit(*requests(2, 90))
+    run.finish()
+    assert {stream.reason for stream in run.streams.values()} == {"error"}
+    assert "dropping" not in caplog.text, "the round behind is forgotten, not dropped window by window"
+    late = replace(requests(1, 30)[0], id="late")
+    run.admit(late)
+    run.finish()
+    run.check_serial(late)
+
+
+def test_a_hold_that_fails_behind_a_round_ends_its_streams_after_that_round() -> None:
+    run = DraftedRun(settings(), target=TARGET, hold_ms=GRID_MS, fail_at={"hold": {6}})
+    run.admit(*requests(2, 90))
+    run.finish()
+    for name, stream in run.streams.items():
+        assert stream.reason == "error"
+        assert "hold call 6" in str(stream.error), name
+        assert stream.emitted > 10
