@@ -1,0 +1,176 @@
+"""The master oracle where rounds are queued behind others that nobody has read: no token changes.
+
+Drafts land about as often as not, so that windows end everywhere; the target's rows depend on all before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tests.engine.drafters.half_right import half_right
+from tests.engine.drafters.pair import PROMPTS
+from tests.engine.drafters.spark_stage import LONG, MEMORY, Stage
+from tests.engine.drafters.test_drafted_engine import CHEAP, KINDS
+from tests.engine.drafters.test_dspark_engine import SLOW, ask, engine_of
+from tests.lanes.test_host_time import Deaf
+from tests.models.tiny import TINY
+from tfjax.engine.api import Sampling
+from tfjax.engine.drafters.starting import hold_on_device
+from tfjax.engine.engine import Engine
+from tfjax.kernels.paged_attention import PAGE_ROWS
+from tfjax.lanes.drafted import Drafted
+from tfjax.lanes.loop import Lanes
+from tfjax.lanes.proposer import Silent
+from tfjax.lanes.settings import Settings
+from tfjax.lanes.stream import Request
+
+TOKENS = 90
+Asked = tuple[Sequence[int], Sampling]
+
+
+@pytest.fixture(params=["random_stage", pytest.param("lfm2_stage", marks=SLOW)])
+def stage(request: pytest.FixtureRequest) -> Stage:
+    """A Llama, and an LFM2 with short convolutions and experts."""
+    found: Stage = request.getfixturevalue(request.param)
+    return found
+
+
+def requests() -> dict[int, Asked]:
+    """Sixteen of them by their seeds: four prompts, drawn from in four ways."""
+    prompts = [*PROMPTS[:3], LONG]
+    return {
+        4 * number + place: (prompt, replace(kind, seed=4 * number + place))
+        for number, kind in enumerate(KINDS.values())
+        for place, prompt in enumerate(prompts)
+    }
+
+
+@contextmanager
+def counted_moves(stage: Stage) -> Iterator[list[int]]:
+    """Rows of the forwards that were queued behind one that was not read."""
+    landing: Any = stage.target.landing
+    moves: list[int] = []
+    real = landing.move
+    landing.move = lambda landed, token, matrix: (moves.append(len(token)), real(landed, token, matrix))[1]
+    try:
+        yield moves
+    finally:
+        del landing.move
+
+
+def texts(engine: Engine, asked: Mapping[int, Asked]) -> dict[int, tuple[int, ...]]:
+    """Prompt and reply of each without drafts, one after another."""
+    found = {}
+    for seed, (prompt, sampling) in asked.items():
+        receiver = ask(engine, prompt, sampling, draft=False, max_tokens=TOKENS, cache_salt=f"serial {seed}")
+        receiver.wait()
+        found[seed] = (*prompt, *receiver.tokens)
+    return found
+
+
+@pytest.mark.parametrize("wrong_every", [2, 3, 7, 1000])
+@pytest.mark.parametrize("company", [1, 4])
+def test_no_token_changes(stage: Stage, company: int, wrong_every: int) -> None:
+    asked = requests()
+    with engine_of(stage, held=True) as engine, counted_moves(stage) as moves:
+        serial = texts(engine, asked)
+        assert not moves
+        with half_right(stage.drafter, serial, wrong_every):
+            accepted, drafted = 0, 0
+            waves = [list(asked)[first : first + company] for first in range(0, len(asked), company)]
+            for wave in waves if company > 1 else waves[::3]:
+                receivers = {seed: ask(engine, *asked[seed], max_tokens=TOKENS) for seed in wave}
+                for seed, receiver in receivers.items():
+                    stats = receiver.wait().stats
+                    assert (*asked[seed][0], *receiver.tokens) == serial[seed], seed
+                    accepted, drafted = accepted + stats.accepted, drafted + stats.drafted
+    assert len(moves) > 20
+    assert 0 < accepted < drafted or wrong_every == 1000
+
+
+def test_lanes_are_taken_over_while_rounds_are_unread(stage: Stage) -> None:
+    """Sixteen requests for four lanes: each that ends leaves its place in the round in flight, and another begins."""
+    asked = requests()
+    with engine_of(stage, held=True) as engine, counted_moves(stage) as moves:
+        serial = texts(engine, asked)
+        with half_right(stage.drafter, serial, 5):
+            lengths = {seed: TOKENS - 3 * seed for seed in asked}
+            receivers = {seed: ask(engine, *one, max_tokens=lengths[seed]) for seed, one in asked.items()}
+            for seed, receiver in receivers.items():
+                receiver.wait()
+                prompt = asked[seed][0]
+                assert (*prompt, *receiver.tokens) == serial[seed][: len(prompt) + lengths[seed]], seed
+    assert len(moves) > 20
+
+
+@pytest.mark.parametrize("kind", ["greedy", "seeded"])
+def test_stop_tokens_in_the_midst_of_drafts(stage: Stage, kind: str) -> None:
+    """A reply ends with a token that a round in flight has gone past already; the others' replies do not notice."""
+    asked = {seed: one for seed, one in requests().items() if one[1].temperature == KINDS[kind].temperature}
+    with engine_of(stage, held=True) as engine:
+        serial = texts(engine, asked)
+        with half_right(stage.drafter, serial, 6):
+            for at in (20, 21, 22, 23, 24):
+                stops = {seed: text[len(asked[seed][0]) + at] for seed, text in serial.items() if seed % 2}
+                receivers = {
+                    seed: ask(
+                        engine, *one, max_tokens=TOKENS, ignore_eos=seed not in stops,
+                        stop_token_ids=(stops[seed],) if seed in stops else (),
+                    )
+                    for seed, one in asked.items()
+                }  # fmt: skip
+                for seed, receiver in receivers.items():
+                    receiver.wait()
+                    reply = serial[seed][len(asked[seed][0]) :]
+                    end = reply.index(stops[seed]) + 1 if seed in stops else TOKENS
+                    assert tuple(receiver.tokens) == reply[:end], seed
+
+
+def test_the_drafter_reads_every_row_where_it_came_to_stand(random_stage: Stage) -> None:
+    """Its rows are those of the whole context absorbed in one call, though it took them before they landed."""
+    stage, asked = random_stage, {seed: requests()[seed] for seed in (0, 5, 10, 15)}
+    with engine_of(stage, held=True) as engine:
+        serial = texts(engine, asked)
+    stage.drafter = stage.fresh()
+    stage.drafter.hold_ms = CHEAP
+    hold_on_device(stage.drafter)
+    settings = Settings(
+        lanes=MEMORY.lanes, context=MEMORY.context, pages=MEMORY.pages, page_rows=PAGE_ROWS, vocab_size=TINY.vocab,
+        draft_tokens=8, first_width=3, growth_rows=MEMORY.context,
+    )  # fmt: skip
+    ticks = count()
+    backend = Drafted(stage.target, stage.drafter, TINY.vocab)
+    lanes = Lanes(backend, lambda: next(ticks) / 1000, settings, Deaf(), lambda request: Silent())
+    with half_right(stage.drafter, serial, 4), counted_moves(stage) as moves:
+        streams = [lanes.admit(Request(f"{seed}", *one[:1], TOKENS, sampling=one[1])) for seed, one in asked.items()]
+        for _ in range(18):
+            lanes.round()
+        assert len(moves) > 4
+        assert all(stage.knows(stage.drafter, stream) for stream in streams)
+        assert all(stage.drafter.can_draft(stream) for stream in streams)
+        for stream in streams:
+            lanes.cancel(stream)
+        lanes.round()
+    stage.target.held = stage.target.landing = None
+
+
+def test_log_probabilities_are_those_of_serial_replies(stage: Stage) -> None:
+    seed, (prompt, sampling) = 5, requests()[5]
+    sampling = replace(sampling, logprobs=3)
+    with engine_of(stage, held=True) as engine:
+        plain = ask(engine, prompt, sampling, draft=False, max_tokens=TOKENS, cache_salt="plain")
+        plain.wait()
+        with half_right(stage.drafter, {seed: (*prompt, *plain.tokens)}, 4), counted_moves(stage) as moves:
+            drafted = ask(engine, prompt, sampling, max_tokens=TOKENS)
+            drafted.wait()
+    assert moves
+    assert drafted.tokens == plain.tokens
+    assert [entry for event in drafted.events for entry in event.logprobs or ()] == [
+        entry for event in plain.events for entry in event.logprobs or ()
+    ]
