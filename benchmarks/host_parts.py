@@ -130,7 +130,10 @@ def parts_of(engine: Engine, target: TargetBackend, drafter: DSparkDrafter) -> I
 
 @contextmanager
 def gaps_of(target: TargetBackend, drafter: DSparkDrafter) -> Iterator[list[float]]:
-    """Seconds from a round's results to when the next drafts are asked for; a device waits so long and for the call."""
+    """Seconds from a round's results to when the next drafts are asked for.
+
+    A device waits so long and for the call, unless a round in flight is queued there meanwhile.
+    """
     gaps: list[float] = []
     read_s = [0.0]
     read, hold = target.read, drafter.step.hold

@@ -11,8 +11,8 @@ One call of `Lanes.round`, and the file to change for each step:
     verify all windows in one forward              window.py, backend.py
     accept, cut, commit                            accept.py, cuts.py, outcome.py
     tell                                           listener.py
+    queue the next round before this one is read   ahead.py, flight.py
 
 `loop.py` puts them in this order, `stream.py` is the state that they work on, and `containment.py` keeps a failure to
-the streams that it belongs to. A lone stream without drafts runs one step ahead: its next forward is queued before its
-last token is read.
+the streams that it belongs to.
 """

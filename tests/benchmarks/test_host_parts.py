@@ -57,10 +57,10 @@ def test_every_draft_lands_and_every_part_is_seen(pair: tuple[Any, Any, Any]) ->
         times, tokens = serve(engine, 1, TOKENS, draft=True, parts=parts)
     assert tokens == DEPTH + 1
     assert len(gaps) >= len(times) > 0
-    assert all(0 < gap < 1 for gap in gaps), "a gap begins with the results of its own round"
-    assert {name: host for name, (_, host) in parts.calls.items()} == {
-        "prompt": 2, "verify": 1, "absorb": 1, "hold": 1, "put": 1,
-    }  # fmt: skip
+    assert all(0 < gap < 1 for gap in gaps), "a gap begins with the results of a round"
+    hosts = {name: host for name, (_, host) in parts.calls.items()}
+    assert hosts.pop("move") in (1, 2), "tokens of a round without drafts are the host's"
+    assert hosts == {"prompt": 2, "verify": 0, "absorb": 0, "hold": 0, "put": 1, "land": 1, "move asks": 1}
     assert {"read", "accept", "ask", "lay out", "lay out the hold", "events", "call hold"} <= parts.medians_us().keys()
     assert target.step._compiled == programs
 

@@ -44,8 +44,9 @@ def test_equal_shapes_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
     def product(x: jax.Array, weight: jax.Array) -> jax.Array:
+        """Of equal rows on every machine, so that two are enough."""
         calls.append((x.shape, weight.dtype))
-        return rows_matmul(x, weight)
+        return jnp.zeros((x.shape[0], weight.shape[0]))
 
     monkeypatch.setattr(least_rows, "_product", product)
     find_least_rows([WEIGHTS[0]] * 5)

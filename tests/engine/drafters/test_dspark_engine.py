@@ -69,6 +69,7 @@ def serial(engine: Engine, asked: Sequence[tuple[Sequence[int], Sampling]]) -> l
     return replies
 
 
+BOTH_WAYS = pytest.mark.parametrize("held", [False, True], ids=["read", "held"])
 SLOW = (pytest.mark.slow, pytest.mark.timeout(600))
 
 
@@ -79,7 +80,7 @@ def either(request: pytest.FixtureRequest) -> Stage:
     return stage
 
 
-@pytest.mark.parametrize("held", [False, True], ids=["read", "held"])
+@BOTH_WAYS
 @pytest.mark.parametrize(("streams", "grid"), [(1, {}), (1, CHEAP), (4, CHEAP), (8, {}), (16, CHEAP)])
 def test_drafts_change_no_token(either: Stage, streams: int, grid: Any, held: bool) -> None:
     """Up to four together; those of 8 and 16 take the lanes of those before them."""
@@ -111,12 +112,13 @@ def test_drafts_beside_plain_replies(random_stage: Stage) -> None:
     assert compiles() == before
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("kind", ["greedy", "seeded"])
-def test_a_cancelled_streams_lane_is_taken_by_another(either: Stage, kind: str) -> None:
+def test_a_cancelled_streams_lane_is_taken_by_another(either: Stage, kind: str, held: bool) -> None:
     """Replies cancelled while they draft; what replaces them, and what goes on beside them, stays as it is alone."""
     sampling = KINDS[kind]
     asked = [(prompt, sampling) for prompt in PROMPTS]
-    with engine_of(either) as engine:
+    with engine_of(either, held=held) as engine:
         expected = serial(engine, asked)
         going_on = ask(engine, *asked[0])
         tickets = []
@@ -133,10 +135,11 @@ def test_a_cancelled_streams_lane_is_taken_by_another(either: Stage, kind: str) 
 
 @pytest.mark.parametrize("first_drafts", [True, False], ids=["by a drafted reply", "by a plain reply"])
 @pytest.mark.parametrize("kind", ["greedy", "seeded"])
-def test_prompts_that_are_kept(either: Stage, kind: str, first_drafts: bool) -> None:
+@BOTH_WAYS
+def test_prompts_that_are_kept(either: Stage, kind: str, first_drafts: bool, held: bool) -> None:
     """A prompt and a reply that others go on from, filled by a stream that the drafter read, or did not."""
     sampling, later = KINDS[kind], (3, 1, 4)
-    with engine_of(either, prompt_pages=8) as engine:
+    with engine_of(either, prompt_pages=8, held=held) as engine:
         first = ask(engine, LONG[:120], sampling, draft=first_drafts)
         assert first.wait().stats.cached_tokens == 0
         longer = (*LONG[:120], *first.tokens, *later)
@@ -149,7 +152,8 @@ def test_prompts_that_are_kept(either: Stage, kind: str, first_drafts: bool) -> 
         assert again.wait().stats.accepted == again.wait().stats.drafted > 0
 
 
-def test_memory_that_is_short_pauses_and_resumes(either: Stage) -> None:
+@BOTH_WAYS
+def test_memory_that_is_short_pauses_and_resumes(either: Stage, held: bool) -> None:
     """More streams than pages for all of them: some wait while others go on, and draft on later."""
     asked = [(prompt, KINDS["seeded"]) for prompt in (LONG, LONG[:100], LONG[:110], LONG[:130])]
     with engine_of(either) as engine:
@@ -160,6 +164,8 @@ def test_memory_that_is_short_pauses_and_resumes(either: Stage) -> None:
     )  # fmt: skip
     either.drafter = either.fresh()
     either.drafter.hold_ms = CHEAP
+    if held:
+        hold_on_device(either.drafter)
     tokenizer: Any = ByteTokenizer()
     backend = Drafted(either.target, either.drafter, TINY.vocab)
     engine = Engine(backend, settings, Served("tiny", tokenizer, ()), proposer=lambda _: Silent())
@@ -168,9 +174,10 @@ def test_memory_that_is_short_pauses_and_resumes(either: Stage) -> None:
         assert [receiver.wait() and receiver.tokens for receiver in receivers] == expected
     finally:
         engine.close()
+        either.target.held = either.target.landing = None
 
 
-@pytest.mark.parametrize("held", [False, True], ids=["read", "held"])
+@BOTH_WAYS
 def test_twenty_rounds_compile_nothing(perfect_stage: Stage, held: bool) -> None:
     with engine_of(perfect_stage, held=held) as engine:
         ask(engine, PROMPTS[0], KINDS["penalised"]).wait()
@@ -181,7 +188,7 @@ def test_twenty_rounds_compile_nothing(perfect_stage: Stage, held: bool) -> None
     assert compiles() == before
 
 
-@pytest.mark.parametrize("held", [False, True], ids=["read", "held"])
+@BOTH_WAYS
 @pytest.mark.parametrize("kind", ["greedy", "penalised"])
 def test_held_drafts_are_not_read_before_they_are_checked(
     either: Stage, kind: str, held: bool, monkeypatch: pytest.MonkeyPatch

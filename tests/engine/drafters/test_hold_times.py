@@ -29,11 +29,11 @@ class Recording:
         self.drafter = drafter
         monkeypatch.setattr(drafter.step, "hold", self.hold)
 
-    def hold(self, bucket: Any, state: Any, token: Any, matrix: Any, asks: Any, page_table: Any) -> Any:
+    def hold(self, bucket: Any, state: Any, token: Any, matrix: Any, depths: Any, page_table: Any) -> Any:
         buffer = RowsBuffer(bucket.rows)
         buffer.matrix[:] = matrix
-        assert (buffer["temperature"] > 0).sum() == (asks[0] > 0).sum(), "sampled draws cost more"
-        self.calls.append((int((asks[0] > 0).sum()), int(asks[0].max())))
+        assert (buffer["temperature"] > 0).sum() == (depths > 0).sum(), "sampled draws cost more"
+        self.calls.append((int((depths > 0).sum()), int(depths.max())))
         return np.zeros(1), state
 
 
