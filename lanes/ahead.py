@@ -20,7 +20,7 @@ NOT_YET: tuple[Sequence[Window], Sequence[Ask]] = (), ()
 class Ahead:
     """Plans the round behind a forward in flight, where whatever that gives cannot make it useless for all streams.
 
-    A lone stream without drafts needs nothing but its next token for that. Others do where the drafter drafts on the
+    Streams without drafts need nothing but their next tokens for that. Others can where the drafter drafts on the
     device: what each window keeps, and so where the next one begins, is then known there first.
     """
 
@@ -36,9 +36,14 @@ class Ahead:
         windows = flight.windows
         if len(self._roster.running) != len(windows) or not all(map(self._goes_on, windows)):
             return NOT_YET
-        if flight.rows == 1 and self._asking.may_pass(windows[0].stream):
-            return [window_behind(windows[0], 0)], ()
+        if self._may_go_plain(flight) and all(self._asking.may_pass(window.stream) for window in windows):
+            return [window_behind(window, 0) for window in windows], ()
         return NOT_YET if self._drafted is None else self._plan_drafts(self._drafted, windows)
+
+    def _may_go_plain(self, flight: Flight) -> bool:
+        """Not in company where rounds with drafts cannot run ahead: these would have to make up for that, too."""
+        alone = len(flight.windows) == 1
+        return flight.rows == len(flight.windows) and (alone or self._drafted is None or self._drafted.lands)
 
     def _goes_on(self, window: Window) -> bool:
         """Whether the stream may need a next round, whose place is then known on the device and in its pages."""
@@ -50,7 +55,8 @@ class Ahead:
 
     def _plan_drafts(self, drafted: Drafted, windows: Sequence[Window]) -> tuple[Sequence[Window], Sequence[Ask]]:
         streams = [window.stream for window in windows]
-        if not all(map(self._is_drafted, streams)) or not drafted.can_follow(streams):
+        most = drafted.drafter.context
+        if not all(_is_drafted(stream, most) for stream in streams) or not drafted.can_follow(streams):
             return NOT_YET
         for window in windows:
             window.stream.unread = window.rows
@@ -63,10 +69,10 @@ class Ahead:
             for stream in streams:
                 stream.unread = 0
 
-    @staticmethod
-    def _is_drafted(stream: Stream) -> bool:
-        """Whether the drafter sees the stream, and no probe of it is under way or due."""
-        drafting = stream.drafting
-        if drafting is None or drafting.asked:
-            return False
-        return not drafting.stand.aside or drafting.stand.silent()
+
+def _is_drafted(stream: Stream, context: int) -> bool:
+    """Whether the drafter, which works with `context` positions, sees the stream, and no probe is under way or due."""
+    drafting = stream.drafting
+    if drafting is None or drafting.asked:
+        return False
+    return not drafting.stand.aside or drafting.stand.silent() or len(stream.context) >= context

@@ -72,8 +72,11 @@ class Asking:
             stream.offer = NOTHING
             if stream.drafting is not None:
                 stream.drafting.chances = ()
-        chains = {} if self._prices.wants_plain(len(streams)) else self._joint.choose(streams, streams)
-        if any(offers[stream].tokens for stream in streams if stream not in chains):
+        wants_plain = self._prices.wants_plain(len(streams))
+        chains = {} if wants_plain else self._joint.choose(streams, streams)
+        if not (chains or wants_plain) and any(map(self._joint.is_cut, streams)):
+            return None
+        if any(offer.tokens and sum(offer.chances) >= sum(chains.get(stream, ())) for stream, offer in offers.items()):
             return None
         self._expect(chains)
         return [Ask(stream, len(chain), stream.unread) for stream, chain in chains.items()]

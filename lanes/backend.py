@@ -39,7 +39,7 @@ class Backend(Protocol):
     def lands(self) -> bool:
         """Whether `verify` takes windows behind those of a forward in flight, wherever these will have ended.
 
-        Without it only a stream that is alone, with a window of one row, can have its next one queued before.
+        Without it that is possible only where all windows of both forwards have one row, of the same streams.
         """
 
     def prefill_begin(self, stream: Stream) -> None:

@@ -129,8 +129,20 @@ class Drafted:
         return failed
 
     def can_follow(self, streams: Sequence[Stream]) -> bool:
-        """Whether drafts for all of these can be queued behind their windows in flight."""
-        return self.held_on_target and self.lands and all(map(self.drafter.can_draft, streams))
+        """Whether drafts for all of these can be queued behind their windows in flight.
+
+        A stream for which the drafter fails is told by the next `draft`.
+        """
+        if not (self.held_on_target and self.lands):
+            return False
+        able: list[Stream] = []
+
+        def ask(stream: Stream) -> None:
+            if self.drafter.can_draft(stream):
+                able.append(stream)
+
+        for_each(streams, ask, "the drafter", self._fail)
+        return len(able) == len(streams)
 
     def follow(self, asks: Sequence[Ask]) -> bool:
         """Queue drafts behind windows in flight; False where the drafter failed, which the next `draft` tells.

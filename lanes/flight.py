@@ -64,9 +64,9 @@ class Flights:
         held, self._held = self._held, (0, 0)
         return Flight(windows, self._backend.verify(windows), began_s, held)
 
-    def land(self) -> None:
-        """The flight before the next one was read."""
-        for window in self.next.windows if self.next else ():
+    def land(self, flight: Flight) -> None:
+        """`flight`, the one before the next, was read. What was kept before that told where the next windows begin."""
+        for window in self.next.windows if self.next and not flight.kept else ():
             window.land()
 
     def drop(self, stream: Stream) -> None:

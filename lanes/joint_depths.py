@@ -131,15 +131,19 @@ class JointDepths:
         deeper = depth < len(chain) and drafting.probes_deeper and self._can_explore(depth + 1, live)
         return (*chain[:depth], chain[depth - 1]) if deeper else chain[:depth]
 
-    @staticmethod
-    def _stand_aside(streams: Iterable[Stream]) -> None:
+    def _stand_aside(self, streams: Iterable[Stream]) -> None:
         """Let streams stand aside in whose round no drafts pay.
 
         One that gets none in a round that pays only has the less likely ones, and may get some in the next.
         """
         for stream in streams:
-            if stream.drafting is not None and not waiting(stream):
+            if stream.drafting is not None and not waiting(stream) and not self.is_cut(stream):
                 stream.drafting.stand.stand()
+
+    def is_cut(self, stream: Stream) -> bool:
+        """Whether there may be more room for drafts than a window in flight leaves: no drafts then mean nothing."""
+        whole = min(self._drafter.depth, self._room.most_drafts)
+        return stream.unread > 0 and drafter_room(stream, self._room, self._drafter) < whole
 
     def _probe_depth(self, chain: Chain, live: Sequence[Stream]) -> int:
         """The best depth of a probe of one stream; 0 where even that costs too much to be tried."""

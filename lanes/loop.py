@@ -247,7 +247,7 @@ class Lanes:
         if not flight.kept:
             with Contained("committing a round", fail_all):
                 self._backend.keep([outcome.window for outcome in outcomes], kept)
-        self._flights.land()
+        self._flights.land(flight)
         return failed
 
     def _account(self, outcome: Outcome, kept: Sequence[int], round_ms: float | None) -> None:

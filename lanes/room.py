@@ -30,4 +30,4 @@ class Room:
 
     def spare_rows(self, stream: Stream) -> int:
         """Rows that the stream's pages hold beyond that of its pending token. Older streams may take such pages."""
-        return self.memory.rows(stream) - len(stream.context) - stream.unread
+        return self.memory.rows(stream) - len(stream.context)

@@ -23,7 +23,7 @@ class Settings:
         prompt_pages: most pages that keep rows for later prompts while nobody holds them; 0 keeps none.
         learn_rows: learn from the times of rounds what a row adds to the measured widths, and verify more drafts than
             pay in some rounds to see it.
-        run_ahead: queue a lone plain stream's next forward before its last token is read.
+        run_ahead: queue the next forward before the last one's draws are read, where that needs nothing of the host.
     """
 
     lanes: int

@@ -155,6 +155,35 @@ def test_what_was_read_is_given_up_and_no_window_can_wait_for_it() -> None:
         target.backend.verify([Window(stream, 8, None)])
 
 
+def test_what_nobody_is_left_to_read_is_given_up() -> None:
+    target = Target()
+    one, two = target.stream(0), target.stream(1)
+    target.backend.verify([Window(one, 5, 60), Window(two, 5, 61)])
+    target.backend.release(one)
+    assert target.backend._latest is not None
+    target.backend.release(two)
+    assert target.backend._latest is None
+
+
+def test_plain_windows_in_company_take_the_draws_of_the_device() -> None:
+    target = Target()
+    one, two = target.stream(0), target.stream(2)
+    on_device = jnp.array([61, 62, 0, 0], jnp.int32)
+    target.step.orders.append(on_device)
+    target.backend.verify([Window(one, 5, 60), Window(two, 9, 60)])
+    target.backend.verify([Window(one, 6, None), Window(two, 10, None)])
+    assert target.last[1] is on_device
+    assert target.last[2]["position"][:2].tolist() == [6, 10]
+
+
+def test_windows_in_another_order_need_to_be_landed() -> None:
+    target = Target()
+    one, two = target.stream(0), target.stream(2)
+    target.backend.verify([Window(one, 5, 60), Window(two, 9, 60)])
+    with pytest.raises(WindowMismatch, match="lands no windows"):
+        target.backend.verify([Window(two, 10, None), Window(one, 6, None)])
+
+
 def test_logprobs_are_those_of_the_windows_rows() -> None:
     target = Target()
     plain, asked, own_only = target.stream(0), target.stream(1, logprobs=2), target.stream(2, logprobs=0)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.lanes.drafted_harness import FLAT_MS, GRID_MS, DraftedRun, complete, settings
+from tests.lanes.harness import drafter
 from tests.lanes.test_oracle import counting, requests
 from tests.scripted_drafter import ScriptedDrafter
 from tests.stubs import VOCAB, hashed
@@ -175,3 +176,49 @@ def test_a_hold_that_fails_behind_a_round_ends_its_streams_after_that_round() ->
         assert stream.reason == "error"
         assert "hold call 6" in str(stream.error), name
         assert stream.emitted > 10
+
+
+def test_a_better_offer_of_the_host_is_waited_for() -> None:
+    """A table that is always right, beside a drafter whose second draft is always wrong."""
+    ask = Request("r", (0, 2, 3), 200, sampling=hashed(0, VOCAB))
+    counts = []
+    for lands in (False, True):
+        run = served([ask], "mixed", k=1, proposer=drafter("perfect"), target={**TARGET, "lands": lands})
+        counts.append(len(run.backend.forwards))
+    assert counts[1] <= counts[0] + 2
+
+
+def test_pages_that_run_out_make_nobody_stand_aside() -> None:
+    """What a window in flight may keep leaves room for a draft or two, which do not pay; more will, once it is read."""
+    grid = {1: {1: 12.0, 8: 14.0}, 8: {1: 14.0, 8: 18.0}}
+    for growth_rows in (8, 16, 24):
+        run = served(requests(2, 120), "mixed", settings(growth_rows=growth_rows), k=3, hold_ms=grid)
+        assert sum(stream.counts.stood_aside_rounds for stream in run.streams.values()) < 10, growth_rows
+
+
+def test_a_stream_beyond_the_drafters_context_does_not_keep_the_others_waiting() -> None:
+    run = DraftedRun(
+        settings(), "by_place", target=TARGET, hold_ms=GRID_MS, context=60, lands=lambda stream, at: stream.lane > 0
+    )
+    asks = [
+        Request("far", tuple(range(40)), 200, sampling=hashed(1, VOCAB)),
+        Request("near", (1, 2, 3), 50, sampling=hashed(2, VOCAB)),
+    ]
+    run.admit(asks[0])
+    while len(run.streams["far"].context) < 150:
+        run.lanes.round()
+    count = len(behind(run))
+    run.admit(asks[1])
+    run.finish()
+    run.check_serial(*asks)
+    together = [windows for windows in behind(run)[count:] if len(windows) == 2]
+    assert len(together) > 3
+
+
+def test_what_lands_is_not_said_to_begin_before_what_was_committed() -> None:
+    """A plain window is committed before it is read; one behind it keeps its place where the numbers are not finite."""
+    ask = Request("r0", (0, 2, 3), 90, sampling=hashed(0, VOCAB), drafts=False)
+    run = DraftedRun(settings(), "wrong", target={**TARGET, "not_finite": {"r0": 50}}, hold_ms=GRID_MS)
+    run.admit(ask)
+    run.finish()
+    assert run.streams["r0"].reason == "error"

@@ -37,13 +37,16 @@ def ended(run: DraftedRun) -> list[str]:
 
 
 @pytest.mark.parametrize("method", ["open", "absorb_prompt", "absorb", "can_draft", "hold", "read"])
-@pytest.mark.parametrize("call", [1, 2, 5, 9])
+@pytest.mark.parametrize("call", [1, 2, 5, 9, 14, 20])
 @pytest.mark.parametrize("company", [1, 3])
-def test_a_failed_call_releases_both_sides_and_spares_the_others(method: str, call: int, company: int) -> None:
-    run = failing(method, call, company, company)
+@pytest.mark.parametrize("held", [False, True])
+def test_a_failed_call_releases_both_sides_and_spares_the_others(
+    method: str, call: int, company: int, held: bool
+) -> None:
+    run = failing(method, call, company, company, held)
     if run.drafter.calls[method] >= call:
         assert ended(run)
-    if method in {"open", "absorb_prompt", "absorb"}:
+    if method in {"open", "absorb_prompt", "absorb", "can_draft"}:
         assert len(ended(run)) <= 1, "it was for one stream"
 
 

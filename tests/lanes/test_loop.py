@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.lanes.drafted_harness import FLAT_MS
+from tests.lanes.drafted_harness import complete as complete_drafted
 from tests.lanes.harness import PAGE_ROWS, Run, complete, drafter, settings
 from tests.stubs import (
     EOS,
@@ -30,7 +32,7 @@ from tfjax.lanes.window import Result
 def request(name: str = "r", prompt: int = 5, max_new: int = 20, **options: Any) -> Request:
     script = options.pop("sampling", hashed(len(name) + prompt))
     tokens = tuple((ord(name[-1]) + place) % VOCAB for place in range(prompt))
-    return Request(name, tokens, max_new, frozenset({EOS}), sampling=script, **options)
+    return Request(name, tokens, max_new, sampling=script, **{"stop_ids": frozenset({EOS}), **options})
 
 
 # Prompts.
@@ -109,11 +111,30 @@ def test_late_cuts_discard_the_queued_round() -> None:
         assert run.lanes.rounds == 3
 
 
-def test_two_streams_do_not_run_ahead() -> None:
-    run = complete([request("a", max_new=9), request("b", max_new=9)], settings())
+@pytest.mark.parametrize("company", [2, 3, 8])
+def test_plain_streams_in_company_run_ahead(company: int) -> None:
+    asks = [request(f"r{number}", max_new=60, drafts=False, stop_ids=frozenset()) for number in range(company)]
+    run = complete(asks, settings())
+    together = [windows for windows in run.backend.forwards if len(windows) == company]
+    ahead = [windows for windows in together if windows[0].pending is None]
+    assert all(window.pending is None for windows in ahead for window in windows)
+    assert len(ahead) > 0.8 * len(together) > 20
+
+
+def test_they_do_not_where_any_may_have_a_draft() -> None:
+    asks = [request("a", max_new=40), request("b", max_new=40, drafts=False)]
+    run = complete(asks, settings(), drafter("perfect"))
     together = [windows for windows in run.backend.forwards if len(windows) == 2]
     assert together
     assert all(window.pending is not None for windows in together for window in windows)
+
+
+def test_they_do_not_beside_a_drafter_whose_rounds_cannot() -> None:
+    asks = [request("a", max_new=40, drafts=False), request("b", max_new=40, drafts=False)]
+    for lands in (False, True):
+        run = complete_drafted(asks, target={"held_on_target": True, "lands": lands, "window_ms": FLAT_MS})
+        together = [windows for windows in run.backend.forwards if len(windows) == 2]
+        assert any(windows[0].pending is None for windows in together) == lands
 
 
 def test_nothing_is_queued_ahead_while_a_prompt_waits_to_be_filled() -> None:

@@ -35,7 +35,7 @@ class HeldTokens:
     def put(self, token: NDArray[np.int32], windows: Sequence[Window]) -> jax.Array:
         """Tokens of a forward over these windows. Shape: int32 [rows], those of the host.
 
-        Where a window's drafts are not there its pending token stands in; the target rejects it.
+        Where a window's drafts are not there its pending token stands in, or token 0 where that lies on the device.
         """
         holds: dict[int, tuple[int, jax.Array]] = {}
         row = 0

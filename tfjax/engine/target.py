@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from tfjax.engine.api import Sampling, TokenLogprob
 from tfjax.engine.buckets import Plan
+from tfjax.engine.forward import NO_ROWS, Forward
 from tfjax.engine.held_tokens import HeldTokens
 from tfjax.engine.landing import Landed, Landing
 from tfjax.engine.lane_sampling import LaneSampling
@@ -26,34 +26,6 @@ from tfjax.kernels.draw import NOT_FINITE, Drawn
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Result, Window, WindowMismatch
-
-NO_ROWS: NDArray[np.int32] = np.zeros(0, np.int32)
-
-
-@dataclass(slots=True)
-class Forward:
-    """A queued forward.
-
-    Attributes:
-        windows: its rows.
-        logprobs: alternatives that each window's stream wants, None for no logprobs.
-        drawn: its unread draws.
-        token: int32 [rows], those of its windows; on the device where the host does not know them all.
-        lane: int32 [rows], of its windows.
-        landed: where its windows end, once that was asked for.
-    """
-
-    windows: tuple[Window, ...]
-    logprobs: tuple[int | None, ...]
-    drawn: Drawn
-    token: Any
-    lane: NDArray[np.int32]
-    landed: Landed | None = None
-
-    @property
-    def is_one_row(self) -> bool:
-        return len(self.windows) == 1 and self.windows[0].rows == 1
-
 
 Listener = Callable[[jax.Array, RowsBuffer], None]
 """Told a queued forward's features [rows, taps * D] and its rows."""
@@ -193,7 +165,7 @@ class TargetBackend:
     def _behind_latest(self, token: Any, buffer: RowsBuffer) -> tuple[Any, Any]:
         """Tokens and matrix of a forward whose windows begin where those of the latest one, still unread, end."""
         latest = self._unread()
-        if latest.is_one_row and buffer.runs[0].rows == 1:
+        if latest.is_plain and [run.lane for run in buffer.runs if run.rows == 1] == latest.lanes:
             return latest.drawn.token, buffer.matrix
         moved = self._landing().move(self._landed(), token, buffer.matrix)
         buffer.places = moved.places
@@ -250,6 +222,9 @@ class TargetBackend:
     def release(self, stream: Stream) -> None:
         self._sampling.pop(stream.lane, None)
         self._first.pop(stream.lane, None)
+        latest = self._latest
+        if latest is not None and not any(lane in self._sampling for lane in latest.lanes):
+            self._latest = None  # Of its streams nobody is left to read it.
 
     # Rows
 
