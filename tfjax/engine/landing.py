@@ -42,8 +42,14 @@ class Landing:
     """Compiled programs for forwards of some row counts, and for what holds of some shapes are told."""
 
     def __init__(self, widths: Sequence[int], lanes: int, told: Sequence[tuple[int, int]]):
-        """`told` are the shapes of what holds are told: fields of a forward, then the pending token and others."""
-        per_lane = _int32(lanes + 1)
+        """Compile them.
+
+        Args:
+            widths: row counts of the forwards.
+            lanes: those of the target, without the scratch lane, which comes after them.
+            told: shapes of what holds are told: fields of a forward, then the pending token and others; by streams.
+        """
+        per_lane: Any = _int32(lanes + 1)
         landed = Landed(per_lane, per_lane)
         self._compiled: dict[tuple[Any, ...], Any] = {}
         for rows in widths:
@@ -81,6 +87,7 @@ def _land(lanes: int, token: jax.Array, draw: jax.Array, lane: jax.Array) -> Lan
 
 
 def _move(landed: Landed, token: jax.Array, matrix: jax.Array) -> Moved:
+    """Shapes: token int32 [rows], matrix int32 [fields, rows]."""
     lane = matrix[PLACE["lane"]]
     is_tile = jnp.arange(len(lane)) < matrix[PLACE["tile_count"], 0]
     beyond = jnp.where(is_tile, landed.drafts[matrix[PLACE["tile_lane"]]], 0)
@@ -90,6 +97,7 @@ def _move(landed: Landed, token: jax.Array, matrix: jax.Array) -> Moved:
 
 
 def _move_asks(landed: Landed, told: jax.Array) -> jax.Array:
+    """Shape: int32 [fields + asked, streams]; the first asked is the pending token."""
     lane = told[PLACE["lane"]]
     moved = told.at[PLACE["position"]].add(landed.drafts[lane])
     return moved.at[len(FIELDS)].set(jnp.maximum(landed.token[lane], 0))
