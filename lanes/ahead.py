@@ -38,7 +38,9 @@ class Ahead:
             return NOT_YET
         if self._may_go_plain(flight) and all(self._asking.may_pass(window.stream) for window in windows):
             return [window_behind(window, 0) for window in windows], ()
-        return NOT_YET if self._drafted is None else self._plan_drafts(self._drafted, windows)
+        if self._drafted is None or not self._drafted.lands:
+            return NOT_YET
+        return self._plan_drafts(self._drafted, windows)
 
     def _may_go_plain(self, flight: Flight) -> bool:
         """Not in company where rounds with drafts cannot run ahead: these would have to make up for that, too."""

@@ -129,11 +129,11 @@ class Drafted:
         return failed
 
     def can_follow(self, streams: Sequence[Stream]) -> bool:
-        """Whether drafts for all of these can be queued behind their windows in flight.
+        """Whether drafts for all of these can be queued behind their windows in flight, at a target that lands windows.
 
         A stream for which the drafter fails is told by the next `draft`.
         """
-        if not (self.held_on_target and self.lands):
+        if not self.held_on_target:
             return False
         able: list[Stream] = []
 
