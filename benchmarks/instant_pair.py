@@ -30,6 +30,7 @@ from tfjax.engine.engine import Engine, Served
 from tfjax.engine.fitting import fit_both
 from tfjax.engine.opening import Opened, loop_settings, open_model
 from tfjax.engine.rows_buffer import FIELDS, unpack
+from tfjax.engine.shapes import int32
 from tfjax.engine.step import Bucket, State, Step, Stepped
 from tfjax.engine.target import TargetBackend
 from tfjax.kernels.draw import Drawn
@@ -50,7 +51,7 @@ def text_at(position: jax.Array) -> jax.Array:
 
 def instant_step(step: Step, bucket: Bucket, state: State, page_table: jax.Array) -> Any:
     """The bucket's program without its model."""
-    token, matrix = _int32(bucket.rows), _int32(len(FIELDS), bucket.rows)
+    token, matrix = int32(bucket.rows), int32(len(FIELDS), bucket.rows)
     given = jax.eval_shape(partial(step.forward, bucket), step.parameters, state, token, matrix, page_table)
 
     def program(parameters: Any, state: State, token: Any, matrix: jax.Array, page_table: Any) -> Stepped:
@@ -69,7 +70,7 @@ def instant_absorb(step: BlockStep, rows: int, features: Any, cache: Any, page_t
     def program(parameters: Any, cache: Any, features: Any, places: Any, page_table: Any) -> Any:
         return cache
 
-    return _compiled(program, step.parameters, cache, features, _int32(2, rows), page_table)
+    return _compiled(program, step.parameters, cache, features, int32(2, rows), page_table)
 
 
 def instant_hold(step: BlockStep, streams: int, cache: Any, tables: Any, page_table: jax.Array) -> Any:
@@ -80,16 +81,12 @@ def instant_hold(step: BlockStep, streams: int, cache: Any, tables: Any, page_ta
         token = text_at(position[:, None] + 1 + jnp.arange(plan.depth))
         return Drafts(token, jnp.full(token.shape, 0.95)), cache
 
-    told = _int32(len(FIELDS) + len(ASK_FIELDS), streams)
+    told = int32(len(FIELDS) + len(ASK_FIELDS), streams)
     return _compiled(program, step.parameters, cache, tables, told, page_table)
 
 
 def _compiled(program: Callable[..., Any], *arguments: Any) -> Any:
     return jax.jit(program, donate_argnums=1, keep_unused=True).lower(*arguments).compile()
-
-
-def _int32(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
 def open_pair(form: str, lanes: int) -> tuple[ServeConfig, Opened, DraftingModel]:

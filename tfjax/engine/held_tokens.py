@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tfjax.engine.shapes import int32
 from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Window
 
@@ -28,9 +29,7 @@ class HeldTokens:
         self._held = held
         self._compiled: dict[int, Any] = {}
         for width in widths:
-            tokens = jax.ShapeDtypeStruct((width,), jnp.int32)
-            drafts = jax.ShapeDtypeStruct(shape, jnp.int32)
-            self._compiled[width] = jax.jit(_put).lower(tokens, drafts).compile()
+            self._compiled[width] = jax.jit(_put).lower(int32(width), int32(*shape)).compile()
 
     def put(self, token: NDArray[np.int32], windows: Sequence[Window]) -> jax.Array:
         """Tokens of a forward over these windows. Shape: int32 [rows], those of the host.

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from tfjax.engine.rows_buffer import FIELDS, LANE_AND_POSITION, PLACE
+from tfjax.engine.shapes import int32
 
 
 class Landed(NamedTuple):
@@ -49,14 +50,14 @@ class Landing:
             lanes: those of the target, without the scratch lane, which comes after them.
             told: shapes of what holds are told: fields of a forward, then the pending token and others; by streams.
         """
-        per_lane: Any = _int32(lanes + 1)
+        per_lane: Any = int32(lanes + 1)
         landed = Landed(per_lane, per_lane)
         self._compiled: dict[tuple[Any, ...], Any] = {}
         for rows in widths:
-            self._compiled["land", rows] = _compiled(partial(_land, lanes), *[_int32(rows)] * 3)
-            self._compiled["move", rows] = _compiled(_move, landed, _int32(rows), _int32(len(FIELDS), rows))
+            self._compiled["land", rows] = _compiled(partial(_land, lanes), *[int32(rows)] * 3)
+            self._compiled["move", rows] = _compiled(_move, landed, int32(rows), int32(len(FIELDS), rows))
         for shape in told:
-            self._compiled["move asks", shape] = _compiled(_move_asks, landed, _int32(*shape))
+            self._compiled["move asks", shape] = _compiled(_move_asks, landed, int32(*shape))
 
     def land(self, token: Any, draw: jax.Array, lane: Any) -> Landed:
         """Where the windows of a forward end. Shapes: int32 [rows] each."""
@@ -110,7 +111,3 @@ def _is_first(lane: jax.Array) -> jax.Array:
 
 def _compiled(function: Any, *shapes: Any) -> Any:
     return jax.jit(function).lower(*shapes).compile()
-
-
-def _int32(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.int32)

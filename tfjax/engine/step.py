@@ -13,6 +13,7 @@ from flax import nnx
 
 from tfjax.engine.kept_programs import NOTHING_KEPT, Compile, KeptPrograms, Program
 from tfjax.engine.rows_buffer import FIELDS, unpack
+from tfjax.engine.shapes import int32
 from tfjax.kernels.draw import Drawn, DrawRules, LaneTables, draw_as_read
 from tfjax.kernels.paged_attention import Tiles
 from tfjax.kernels.routes import Route
@@ -105,8 +106,7 @@ class Step:
 
     def prepare(self, bucket: Bucket, state: State, page_table: jax.Array) -> Compile:
         """Lower one bucket; what is returned compiles it."""
-        token = jax.ShapeDtypeStruct((bucket.rows,), jnp.int32)
-        matrix = jax.ShapeDtypeStruct((len(FIELDS), bucket.rows), jnp.int32)
+        token, matrix = int32(bucket.rows), int32(len(FIELDS), bucket.rows)
         result = Stepped(Drawn(0, 0, 0, 0), 0, 0 if self.taps else None, state)  # type: ignore[arg-type]
         program = Program(
             f"step {bucket} {self.taps} {self.route}",

@@ -14,6 +14,7 @@ from tfjax.engine.drafters.block_plan import BlockBucket, BlockPlan
 from tfjax.engine.drafters.drawing import Drafts, draw_draft, no_drafts
 from tfjax.engine.kept_programs import NOTHING_KEPT, Compile, KeptPrograms, Program
 from tfjax.engine.rows_buffer import FIELDS, unpack
+from tfjax.engine.shapes import int32
 from tfjax.engine.step import rules_of
 from tfjax.kernels.draw import NOT_FINITE, LaneTables
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
@@ -110,7 +111,7 @@ class BlockStep:
     def prepare_absorbing(self, cache: Any, features: jax.ShapeDtypeStruct, page_table: jax.Array) -> Compile:
         """Lower `absorbing` for some rows; what is returned compiles it."""
         rows = features.shape[0]
-        return self._prepare(rows, self.absorbing, cache, (features, _int32(2, rows), page_table), cache)
+        return self._prepare(rows, self.absorbing, cache, (features, int32(2, rows), page_table), cache)
 
     def prepare_holding(self, bucket: BlockBucket, cache: Any, tables: LaneTables, page_table: jax.Array) -> Compile:
         """The same for `holding`, which is given matrix and asks as one array: each array takes a transfer."""
@@ -119,7 +120,7 @@ class BlockStep:
             matrix, asks = told[: len(FIELDS)], told[len(FIELDS) :]
             return self.holding(bucket, parameters, cache, tables, matrix, asks, page_table)
 
-        told = _int32(len(FIELDS) + len(ASK_FIELDS), bucket.streams)
+        told = int32(len(FIELDS) + len(ASK_FIELDS), bucket.streams)
         return self._prepare(bucket, traced, cache, (tables, told, page_table), (no_drafts(1, 1), cache))
 
     def _prepare(
@@ -171,7 +172,3 @@ def _block_rows(
         page_table,
     )
     return rows, jnp.repeat(last, bucket.slots), jnp.where(shifted < pages, known, 0)
-
-
-def _int32(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.int32)

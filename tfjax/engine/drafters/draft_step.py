@@ -13,6 +13,7 @@ from flax import nnx
 from tfjax.engine.drafters.drawing import Drafts, draw_draft, no_drafts
 from tfjax.engine.kept_programs import Compile
 from tfjax.engine.rows_buffer import FIELDS, unpack
+from tfjax.engine.shapes import int32
 from tfjax.engine.step import Bucket, State, rules_of
 from tfjax.kernels.draw import NOT_FINITE
 from tfjax.kernels.matmul import rows_matmul
@@ -126,15 +127,15 @@ class DraftStep:
 
     def prepare_absorbing(self, bucket: Bucket, state: State, page_table: jax.Array) -> Compile:
         """Lower `absorbing` for one bucket; what is returned compiles it."""
-        shapes = (_int32(bucket.rows), _int32(len(FIELDS), bucket.rows), page_table)
+        shapes = (int32(bucket.rows), int32(len(FIELDS), bucket.rows), page_table)
         return self._prepare(bucket, self.absorbing, state, shapes)
 
     def prepare_holding(self, bucket: HoldBucket, state: State, page_table: jax.Array) -> Compile:
         """The same for `holding`."""
         shapes = (
-            _int32(bucket.rows),
-            _int32(len(FIELDS), bucket.rows),
-            _int32(bucket.streams),
+            int32(bucket.rows),
+            int32(len(FIELDS), bucket.rows),
+            int32(bucket.streams),
             page_table,
         )
         return self._prepare(bucket, self.holding, state, shapes)
@@ -185,7 +186,3 @@ def _step_rows(bucket: HoldBucket, token: jax.Array, lane: jax.Array, at: jax.Ar
         tiles,
         page_table,
     )
-
-
-def _int32(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.int32)
