@@ -34,18 +34,29 @@ class Ahead:
     def plan(self, flight: Flight) -> tuple[Sequence[Window], Sequence[Ask]]:
         """The windows of the next round, and what drafts were queued for it; no windows where it has to wait."""
         windows = flight.windows
-        if len(self._roster.running) != len(windows) or not all(map(self._goes_on, windows)):
+        if not self._are_all(windows) or not all(map(self._goes_on, windows)):
             return NOT_YET
         if self._may_go_plain(flight) and all(self._asking.may_pass(window.stream) for window in windows):
             return [window_behind(window, 0) for window in windows], ()
-        if self._drafted is None or not self._drafted.lands:
-            return NOT_YET
-        return self._plan_drafts(self._drafted, windows)
+        return self._plan_drafts(self._drafted, windows) if self._drafted is not None and self._lands else NOT_YET
+
+    @property
+    def _lands(self) -> bool:
+        return self._drafted is not None and self._drafted.lands
+
+    def _are_all(self, windows: Sequence[Window]) -> bool:
+        """Whether these are of all streams, but for those that fill their prompts.
+
+        Whose prompt is filled gets its first token behind the round that ran ahead: worth it where the device would
+        wait for the host otherwise.
+        """
+        filling = len(self._roster.filling) if self._lands else 0
+        return len(self._roster.running) == len(windows) + filling
 
     def _may_go_plain(self, flight: Flight) -> bool:
         """Not in company where rounds with drafts cannot run ahead: these would have to make up for that, too."""
         alone = len(flight.windows) == 1
-        return flight.rows == len(flight.windows) and (alone or self._drafted is None or self._drafted.lands)
+        return flight.rows == len(flight.windows) and (alone or self._drafted is None or self._lands)
 
     def _goes_on(self, window: Window) -> bool:
         """Whether the stream may need a next round, whose place is then known on the device and in its pages."""
