@@ -23,7 +23,7 @@ from tests.reports.stage import MODES, babble
 from tests.reports.tiny import LANES, ProbedTarget
 from tests.server.helpers import COMPLETIONS
 
-START_S = 240
+START_S = 400
 
 
 @pytest.mark.parametrize("mode", [*MODES, None])
