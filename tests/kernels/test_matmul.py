@@ -18,10 +18,15 @@ ODD = {"smallest": (8, 8), "odd": (33, 33), "long": (33, 4097)}
 
 
 def least_rows(weight: Any) -> int:
-    """1, as a product pads itself to 2; 4 on processors whose matrix units treat few rows apart."""
-    found = find_least_rows([jnp.asarray(weight)]).rows
-    assert found is not None
-    return 1 if found <= MIN_ROWS else found
+    """1, as a product pads itself to 2; 4 on processors whose matrix units treat few rows apart.
+
+    Where no number of bfloat16 rows will do, a start finds that out and serves by a single bucket.
+    """
+    found = find_least_rows([jnp.asarray(weight)])
+    if found.rows is None and weight.dtype == jnp.bfloat16:
+        pytest.skip(f"this processor's products are not row-invariant: {found.reason}")
+    assert found.rows is not None
+    return 1 if found.rows <= MIN_ROWS else found.rows
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

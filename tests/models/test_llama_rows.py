@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from tests.models.tiny import ODD_HEADS, ONE_QUERY_HEAD, TINY, Part, Streams, random_llama
 from tests.row_invariance import bits
+from tfjax.engine.least_rows import find_least_rows
 from tfjax.models.llama import LlamaConfig
 
 END = 70
@@ -71,6 +74,11 @@ ARRANGEMENTS = (row_by_row, whole_prompt, chunks, windows, rejected_drafts, besi
 @pytest.mark.parametrize(("config", "dtype"), FORMS)
 def test_every_arrangement_gives_the_bits_of_single_rows(config: LlamaConfig, dtype: Any) -> None:
     model = random_llama(config, dtype)
+    found = find_least_rows(jax.tree.leaves(nnx.state(model)))
+    if found.rows is None and dtype == jnp.bfloat16:
+        pytest.skip(
+            f"this processor's products are not row-invariant: {found.reason}"
+        )
     reference = Streams(model)
     row_by_row(reference)
     for arrange in ARRANGEMENTS[1:]:
