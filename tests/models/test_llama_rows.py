@@ -76,9 +76,7 @@ def test_every_arrangement_gives_the_bits_of_single_rows(config: LlamaConfig, dt
     model = random_llama(config, dtype)
     found = find_least_rows(jax.tree.leaves(nnx.state(model)))
     if found.rows is None and dtype == jnp.bfloat16:
-        pytest.skip(
-            f"this processor's products are not row-invariant: {found.reason}"
-        )
+        pytest.skip(f"this processor's products are not row-invariant: {found.reason}")
     reference = Streams(model)
     row_by_row(reference)
     for arrange in ARRANGEMENTS[1:]:
