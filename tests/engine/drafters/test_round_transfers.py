@@ -47,15 +47,20 @@ def holding_stage(perfect_stage: Stage) -> Iterator[Stage]:
     stage.target.held = stage.target.landing = None
 
 
-def drafting_lanes(stage: Stage, prompts: int, kind: str) -> Lanes:
-    """The loop with replies under way that all draft. Their pages are theirs from the start."""
+def lanes_of(stage: Stage) -> Lanes:
+    """The loop with nobody in it yet. A stream gets all of its pages at the start."""
     settings = Settings(
         lanes=MEMORY.lanes, context=MEMORY.context, pages=MEMORY.pages, page_rows=PAGE_ROWS, vocab_size=TINY.vocab,
         draft_tokens=8, first_width=3, growth_rows=MEMORY.context,
     )  # fmt: skip
     ticks = count()
     backend = Drafted(stage.target, stage.drafter, TINY.vocab)
-    lanes = Lanes(backend, lambda: next(ticks) / 1000, settings, Deaf(), lambda request: Silent())
+    return Lanes(backend, lambda: next(ticks) / 1000, settings, Deaf(), lambda request: Silent())
+
+
+def drafting_lanes(stage: Stage, prompts: int, kind: str) -> Lanes:
+    """The loop with replies under way that all draft."""
+    lanes = lanes_of(stage)
     for number, prompt in enumerate(PROMPTS[:prompts]):
         lanes.admit(Request(f"r{number}", prompt, MEMORY.context - len(prompt), sampling=KINDS[kind]))
     for _ in range(2 * prompts + 4):

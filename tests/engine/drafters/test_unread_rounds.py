@@ -8,26 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import pytest
 
 from tests.engine.drafters.half_right import half_right
 from tests.engine.drafters.pair import PROMPTS
-from tests.engine.drafters.spark_stage import LONG, MEMORY, Stage
+from tests.engine.drafters.spark_stage import LONG, Stage
 from tests.engine.drafters.test_drafted_engine import CHEAP, KINDS
 from tests.engine.drafters.test_dspark_engine import SLOW, ask, engine_of
-from tests.lanes.test_host_time import Deaf
-from tests.models.tiny import TINY
+from tests.engine.drafters.test_round_transfers import lanes_of
 from tfjax.engine.api import Sampling
 from tfjax.engine.drafters.starting import hold_on_device
 from tfjax.engine.engine import Engine
-from tfjax.kernels.paged_attention import PAGE_ROWS
-from tfjax.lanes.drafted import Drafted
-from tfjax.lanes.loop import Lanes
-from tfjax.lanes.proposer import Silent
-from tfjax.lanes.settings import Settings
 from tfjax.lanes.stream import Request
 
 TOKENS = 90
@@ -140,13 +133,7 @@ def test_the_drafter_reads_every_row_where_it_came_to_stand(random_stage: Stage)
     stage.drafter = stage.fresh()
     stage.drafter.hold_ms = CHEAP
     hold_on_device(stage.drafter)
-    settings = Settings(
-        lanes=MEMORY.lanes, context=MEMORY.context, pages=MEMORY.pages, page_rows=PAGE_ROWS, vocab_size=TINY.vocab,
-        draft_tokens=8, first_width=3, growth_rows=MEMORY.context,
-    )  # fmt: skip
-    ticks = count()
-    backend = Drafted(stage.target, stage.drafter, TINY.vocab)
-    lanes = Lanes(backend, lambda: next(ticks) / 1000, settings, Deaf(), lambda request: Silent())
+    lanes = lanes_of(stage)
     with half_right(stage.drafter, serial, 4), counted_moves(stage) as moves:
         streams = [lanes.admit(Request(f"{seed}", *one[:1], TOKENS, sampling=one[1])) for seed, one in asked.items()]
         for _ in range(18):
