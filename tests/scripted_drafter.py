@@ -63,7 +63,8 @@ class ScriptedDrafter:
     or absorbed with another count than was kept, is seen at once.
 
     `hold_ms` is the grid that it tells, `takes_ms` the time that its holds really take on the target's queue.
-    `fills(stream)` says when it cannot draft. `fail_at` is as for the backend.
+    `fills(stream)` says when it cannot draft. `fail_at` is as for the backend; `failed_for` are the streams that a
+    failing call was for, with the forwards that had been read by then.
     """
 
     MODES = ("perfect", "wrong", "mixed", "short", "empty", "garbage", "hostile")
@@ -103,6 +104,7 @@ class ScriptedDrafter:
         self.calls: Counter[str] = Counter()
         self.holds: list[list[tuple[str, int]]] = []
         self.opened: list[str] = []
+        self.failed_for: list[tuple[Stream, int]] = []
         self._unread: set[int] = set()
         self._read_before = (-1, -1)
         self._random = random.Random(1)
@@ -111,14 +113,14 @@ class ScriptedDrafter:
     # The protocol.
 
     def open(self, stream: Stream) -> None:
-        self._call("open")
+        self._call("open", stream)
         require(stream.request.drafts, "a stream without drafts was shown to the drafter")
         require(stream.lane not in self.lanes, "lane opened twice")
         self.opened.append(stream.request.id)
         self.lanes[stream.lane] = DraftLane(stream)
 
     def absorb_prompt(self, stream: Stream, start: int, stop: int) -> None:
-        self._call("absorb_prompt")
+        self._call("absorb_prompt", stream)
         lane = self._lane(stream)
         require(start == (lane.known or stream.reused) < stop <= len(stream.request.prompt), "prompt rows out of order")
         require(len(self.target.state_probe(stream)) == stop, "prompt rows that the target does not have")
@@ -126,12 +128,12 @@ class ScriptedDrafter:
         lane.known = stop
 
     def can_draft(self, stream: Stream) -> bool:
-        self._call("can_draft")
+        self._call("can_draft", stream)
         self._lane(stream)
         return self.fills is None or not self.fills(stream)
 
     def hold(self, asks: Sequence[Ask]) -> Ticket:
-        self._call("hold")
+        self._call("hold", *[ask.stream for ask in asks])
         require(bool(asks), "a hold for nobody")
         require(len({ask.stream for ask in asks}) == len(asks), "a stream twice in one hold")
         for ask in asks:
@@ -164,7 +166,7 @@ class ScriptedDrafter:
         return [list(ticket.guesses) for ticket in tickets]
 
     def absorb(self, window: Window, kept: int) -> None:
-        self._call("absorb")
+        self._call("absorb", window.stream)
         stream, lane = window.stream, self._lane(window.stream)
         require(window.position == lane.known, "a window that does not follow what was absorbed")
         require(1 <= kept <= window.rows, "kept rows that the window does not have")
@@ -191,9 +193,10 @@ class ScriptedDrafter:
 
     # How it works.
 
-    def _call(self, name: str) -> None:
+    def _call(self, name: str, *streams: Stream) -> None:
         self.calls[name] += 1
         if self.calls[name] in self.fail_at.get(name, ()):
+            self.failed_for += [(stream, self.target.calls["read"]) for stream in streams]
             self.target.failed = True
             raise BackendFailureError(f"drafter {name} call {self.calls[name]}")
 

@@ -45,7 +45,10 @@ def test_a_failed_call_releases_both_sides_and_spares_the_others(
 ) -> None:
     run = failing(method, call, company, company, held)
     if run.drafter.calls[method] >= call:
-        assert ended(run)
+        assert ended(run) or (held and run.drafter.failed_for)
+    for stream, read in run.drafter.failed_for:
+        done = held and stream.last_round <= read + 1
+        assert stream.reason == "error" or done, "only a reply that ended in the forward under way is past failing"
     if method in {"open", "absorb_prompt", "absorb", "can_draft"}:
         assert len(ended(run)) <= 1, "it was for one stream"
 
