@@ -10,6 +10,7 @@ RATE = 0.15
 STEADY_RATE = 0.05
 FIRST_WEIGHT = 3
 FLOOR = 0.05
+RELAXING = 0.05
 STEADY_AFTER = round(1 / STEADY_RATE) - FIRST_WEIGHT
 RATES = [1 / (FIRST_WEIGHT + seen) for seen in range(STEADY_AFTER)] + [STEADY_RATE]
 
@@ -25,8 +26,11 @@ class Usual:
 
     def chance(self, depth: int) -> float:
         """Chance of the draft at this depth, from 1 on, given those before it."""
-        seen = self._chances[depth - 1] if depth <= len(self._chances) else _prior(depth)
-        return (seen + _prior(depth)) / 2
+        return (self.seen(depth) + _prior(depth)) / 2
+
+    def seen(self, depth: int) -> float:
+        """How often drafts at this depth landed lately."""
+        return self._chances[depth - 1] if depth <= len(self._chances) else _prior(depth)
 
     def observe(self, drafted: int, accepted: int) -> None:
         """Learn from one window of any stream."""
@@ -90,6 +94,15 @@ class Acceptance:
         rate = RATE if self._usual is None else RATES[self._seen[place]]
         self._seen[place] = min(self._seen[place] + 1, STEADY_AFTER)
         self._chances[place] = max(FLOOR, self._chances[place] + rate * (chance - self._chances[place]))
+
+    def relax(self) -> None:
+        """A round had drafts of other streams only: come a little closer to how those land.
+
+        Whose first drafts had no luck would get none else, and never show that they land as well as any.
+        """
+        if self._usual is not None:
+            for place, chance in enumerate(self._chances):
+                self._chances[place] += RELAXING * (self._usual.seen(place + 1) - chance)
 
     def restore(self, kept: int) -> None:
         """Trust the first `kept` depths at least as much as before anything was learned."""

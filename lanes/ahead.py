@@ -8,10 +8,9 @@ from tfjax.lanes.asking import Asking
 from tfjax.lanes.drafted import Drafted
 from tfjax.lanes.drafter import Ask
 from tfjax.lanes.flight import Flight
-from tfjax.lanes.planning import Planner, window_behind
+from tfjax.lanes.planning import Planner, Start
 from tfjax.lanes.room import Room
 from tfjax.lanes.roster import Roster
-from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Window
 
 NOT_YET: tuple[Sequence[Window], Sequence[Ask]] = (), ()
@@ -20,8 +19,9 @@ NOT_YET: tuple[Sequence[Window], Sequence[Ask]] = (), ()
 class Ahead:
     """Plans the round behind a forward in flight, where whatever that gives cannot make it useless for all streams.
 
-    Streams without drafts need nothing but their next tokens for that. Others can where the drafter drafts on the
-    device: what each window keeps, and so where the next one begins, is then known there first.
+    Streams without drafts need nothing but their next tokens for that. Others can where the target lands windows: what
+    each keeps, and so where the next one begins, is then known on the device first. Such a round may leave out streams
+    that end, and take in some that have nothing in flight.
     """
 
     def __init__(self, asking: Asking, planner: Planner, room: Room, roster: Roster, drafted: Drafted | None) -> None:
@@ -31,61 +31,66 @@ class Ahead:
         self._roster = roster
         self._drafted = drafted
 
+    @property
+    def lands(self) -> bool:
+        """Whether rounds run ahead in any company: the target takes windows behind any that are in flight."""
+        return self._drafted is not None and self._drafted.lands and self._drafted.held_on_target
+
     def plan(self, flight: Flight) -> tuple[Sequence[Window], Sequence[Ask]]:
         """The windows of the next round, and what drafts were queued for it; no windows where it has to wait."""
-        windows = flight.windows
-        if not self._are_all(windows) or not all(map(self._goes_on, windows)):
+        starts = self._any_starts(flight) if self.lands else self._whole_starts(flight)
+        if not starts or not all(map(self._has_room, starts)):
             return NOT_YET
-        if self._may_go_plain(flight) and all(self._asking.may_pass(window.stream) for window in windows):
-            return [window_behind(window, 0) for window in windows], ()
-        return self._plan_drafts(self._drafted, windows) if self._drafted is not None and self._lands else NOT_YET
+        if flight.is_plain and self._asking.may_pass([start.stream for start in starts]):
+            return [start.window(0) for start in starts], ()
+        return self._plan_drafts(self._drafted, starts) if self._drafted is not None and self.lands else NOT_YET
 
-    @property
-    def _lands(self) -> bool:
-        return self._drafted is not None and self._drafted.lands
+    def _whole_starts(self, flight: Flight) -> list[Start]:
+        """Of the flight's own streams, if these are all and none of them ends.
 
-    def _are_all(self, windows: Sequence[Window]) -> bool:
-        """Whether these are of all streams, but for those that fill their prompts.
-
-        Whose prompt is filled gets its first token behind the round that ran ahead: worth it where the device would
-        wait for the host otherwise.
+        Not in company where drafts are read by the host: rounds with drafts would have to make up for that, too.
         """
-        filling = len(self._roster.filling) if self._lands else 0
-        return len(self._roster.running) == len(windows) + filling
+        starts = _behind(flight)
+        whole = len(starts) == len(flight.windows) == len(self._roster.running)
+        return starts if whole and (len(starts) == 1 or self._drafted is None) else []
 
-    def _may_go_plain(self, flight: Flight) -> bool:
-        """Not in company where rounds with drafts cannot run ahead: these would have to make up for that, too."""
-        alone = len(flight.windows) == 1
-        return flight.rows == len(flight.windows) and (alone or self._drafted is None or self._lands)
+    def _any_starts(self, flight: Flight) -> list[Start]:
+        """Of all streams that can have rows in the next round, in flight or not."""
+        in_flight = {window.stream for window in flight.windows}
+        joining = [stream for stream in self._roster.decoding if stream not in in_flight and not stream.cancelled]
+        starts = _behind(flight) + [Start(stream) for stream in joining]
+        return starts if self._planner.fits(len(starts)) and not self._roster.any_paused else []
 
-    def _goes_on(self, window: Window) -> bool:
-        """Whether the stream may need a next round, whose place is then known on the device and in its pages."""
-        stream = window.stream
-        if stream.reason is not None or stream.cancelled or stream.forced or window.forced:
+    def _has_room(self, start: Start) -> bool:
+        """Whether the row's place is sure to be in its stream's pages. Forced tokens wait for their turn."""
+        stream, behind = start.stream, start.behind
+        if stream.forced or (behind is not None and behind.forced):
             return False
-        most = len(stream.context) + window.rows
-        return most <= self._room.memory.rows(stream) and (window.rows > 1 or most < stream.limit)
+        return len(stream.context) + start.unread <= self._room.memory.rows(stream)
 
-    def _plan_drafts(self, drafted: Drafted, windows: Sequence[Window]) -> tuple[Sequence[Window], Sequence[Ask]]:
-        streams = [window.stream for window in windows]
-        most = drafted.drafter.context
-        if not all(_is_drafted(stream, most) for stream in streams) or not drafted.can_follow(streams):
-            return NOT_YET
-        for window in windows:
-            window.stream.unread = window.rows
+    def _plan_drafts(self, drafted: Drafted, starts: Sequence[Start]) -> tuple[Sequence[Window], Sequence[Ask]]:
+        streams = [start.stream for start in starts]
+        able = drafted.able([stream for stream in streams if stream.drafting is not None])
+        for start in starts:
+            start.stream.unread = start.unread
         try:
-            asks = self._asking.prepare_behind(streams)
+            asks = self._asking.prepare_behind(streams, able, len(self._roster.filling))
             if asks is None or not drafted.follow(asks):
                 return NOT_YET
-            return self._planner.behind(windows), asks
+            return self._planner.behind(starts), asks
         finally:
             for stream in streams:
                 stream.unread = 0
 
 
-def _is_drafted(stream: Stream, context: int) -> bool:
-    """Whether the drafter, which works with `context` positions, sees the stream, and no probe is under way or due."""
-    drafting = stream.drafting
-    if drafting is None or drafting.asked:
+def _behind(flight: Flight) -> list[Start]:
+    """Of the flight's streams that are not about to end."""
+    return [Start(window.stream, window) for window in flight.windows if _goes_on(window)]
+
+
+def _goes_on(window: Window) -> bool:
+    """Whether the window's stream may need a next one, as far as can be known before it is read."""
+    stream = window.stream
+    if stream.reason is not None or stream.cancelled:
         return False
-    return not drafting.stand.aside or drafting.stand.silent() or len(stream.context) >= context
+    return window.rows > 1 or len(stream.context) + 1 < stream.limit

@@ -57,8 +57,11 @@ class Asking:
         self._expect(chains)
         return [Ask(stream, len(chain)) for stream, chain in chains.items()]
 
-    def prepare_behind(self, streams: Sequence[Stream]) -> list[Ask] | None:
+    def prepare_behind(self, streams: Sequence[Stream], able: Sequence[Stream], filling: int) -> list[Ask] | None:
         """What the drafter shall draft behind windows in flight; None where that has to wait until they are read.
+
+        `streams` are all of that round, and it can draft for those that are `able`. Prompts of `filling` others are
+        filled meanwhile.
 
         It has to where a stream may have a better draft than the drafter's once its text is known: then, and while
         depths are not decided together, every stream is asked anew in the next round.
@@ -73,7 +76,7 @@ class Asking:
             if stream.drafting is not None:
                 stream.drafting.chances = ()
         wants_plain = self._prices.wants_plain(len(streams))
-        chains = {} if wants_plain else self._joint.choose(streams, streams)
+        chains = {} if wants_plain else self._joint.choose(able, streams, filling)
         if not (chains or wants_plain) and any(map(self._joint.is_cut, streams)):
             return None
         if any(offer.tokens and sum(offer.chances) >= sum(chains.get(stream, ())) for stream, offer in offers.items()):
@@ -101,14 +104,14 @@ class Asking:
         if self._weighing is not None and self._prices.known and self._prices.hold.priced:
             self._weighing.weigh(live)
 
-    def may_pass(self, stream: Stream) -> bool:
-        """Whether the stream's next window is sure to have no drafts, whatever its pending token is.
+    def may_pass(self, streams: Sequence[Stream]) -> bool:
+        """Whether the next windows of all of these are sure to have no drafts, whatever their pending tokens are.
 
-        True counts as having asked its proposer, and consumes no probe.
+        True counts as having asked their proposers, and consumes no probe.
         """
-        if self._may_be_drafted(stream):
+        if any(map(self._may_be_drafted, streams)):
             return False
-        return stream.proposer is None or stream.proposer.pass_unread()
+        return all(stream.proposer is None or stream.proposer.pass_unread() for stream in streams)
 
     def _may_be_drafted(self, stream: Stream) -> bool:
         """Whether the drafter may be asked for the next window: not aside, and within its context."""
@@ -126,7 +129,7 @@ class Asking:
             round_ms: its time; None where that says nothing.
         """
         held = outcome.window.held
-        drafting.observe(held, outcome.accepted)
+        drafting.observe(held, outcome.accepted, alone=len(kept) == 1)
         if not self._jointly:
             drafting.rule.observe(held, outcome.accepted, round_ms)
         if self._weighing is not None:

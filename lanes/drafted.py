@@ -128,13 +128,8 @@ class Drafted:
         failed, self._failed = self._failed, {}
         return failed
 
-    def can_follow(self, streams: Sequence[Stream]) -> bool:
-        """Whether drafts for all of these can be queued behind their windows in flight, at a target that lands windows.
-
-        A stream for which the drafter fails is told by the next `draft`.
-        """
-        if not self.held_on_target:
-            return False
+    def able(self, streams: Sequence[Stream]) -> list[Stream]:
+        """For which of these the drafter can draft now. One for which it fails is told by the next `draft`."""
         able: list[Stream] = []
 
         def ask(stream: Stream) -> None:
@@ -142,12 +137,12 @@ class Drafted:
                 able.append(stream)
 
         for_each(streams, ask, "the drafter", self._fail)
-        return len(able) == len(streams)
+        return able
 
     def follow(self, asks: Sequence[Ask]) -> bool:
-        """Queue drafts behind windows in flight; False where the drafter failed, which the next `draft` tells.
+        """Queue drafts while windows are in flight, for streams that are `able` to have some.
 
-        The drafter can draft for all of them (`can_follow`).
+        False where the drafter failed, which the next `draft` tells.
         """
         if asks:
             self._dispatch(asks)

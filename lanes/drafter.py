@@ -72,7 +72,7 @@ class Drafter(Protocol):
     def hold(self, asks: Sequence[Ask]) -> Any:
         """Queue one dispatch that drafts for all asks, without waiting. Returns a ticket for `read`.
 
-        Windows are in flight for all asks or for none; for all only behind a target that `lands` windows.
+        Windows are in flight for some of the streams only behind a target that `lands` windows.
         """
 
     def read(self, tickets: Sequence[Any]) -> Sequence[Sequence[Guess]]:

@@ -50,7 +50,9 @@ class Drafting:
         """Whether the next hold may go one draft deeper than pays, to learn how that lands."""
         return self.rounds % PROBE_EVERY == PROBE_EVERY - 1
 
-    def observe(self, drafted: int, accepted: int) -> None:
+    def observe(self, drafted: int, accepted: int, *, alone: bool) -> None:
         """A round of the stream ended, with `drafted` of the drafter's drafts verified (0: none)."""
         self.rounds += drafted > 0
         self.acceptance.observe(drafted, accepted)
+        if not (drafted or alone or self.chances or self.stand.aside):
+            self.acceptance.relax()

@@ -35,6 +35,11 @@ class Flight:
         return sum(window.rows for window in self.windows)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether every window has one row."""
+        return self.rows == len(self.windows)
+
+    @property
     def drafting(self) -> int:
         """Streams whose drafts it verifies."""
         return self.held[0] or sum(len(window.drafts) > window.forced for window in self.windows)

@@ -31,14 +31,17 @@ class JointDepths:
         self._room = room
         self._drafter = drafter
         self._most_rows = most_rows
+        self._filling = 0
         self._drops = False
         self._choices = 0
 
-    def choose(self, fresh: Sequence[Stream], live: Sequence[Stream]) -> dict[Stream, Chain]:
+    def choose(self, fresh: Sequence[Stream], live: Sequence[Stream], filling: int = 0) -> dict[Stream, Chain]:
         """What to ask for each of `fresh`, as the chances of its drafts.
 
-        `live` are all streams of the coming rounds, those among them that have their drafts already included.
+        `live` are all streams of the coming rounds, those among them that have their drafts already included. Prompts
+        of `filling` streams are filled meanwhile: a longer round costs each of them as much as a stream without drafts.
         """
+        self._filling = filling
         wanted = {stream: chain for stream in fresh if (chain := self._wanted(stream))}
         if not wanted:
             return {}
@@ -49,12 +52,12 @@ class JointDepths:
         }
         mixed, margin = self._mixed(live, better, price_ms, plain)
         paying = pays(mixed.tokens, mixed.ms, plain.tokens, plain.ms, margin)
-        granted = dict(zip(live, mixed.granted, strict=True)) if paying else {}
+        granted = dict(zip(live, mixed.granted, strict=False)) if paying else {}
         chosen = {
             stream: self._settled(stream, chain, granted.get(stream, 0) if stream in better else 0, live, paying)
             for stream, chain in wanted.items()
         }
-        if not pays(mixed.tokens, mixed.ms, len(live), price_ms(fixed_rows(live), 0, 0), margin):
+        if not filling and not pays(mixed.tokens, mixed.ms, len(live), price_ms(fixed_rows(live), 0, 0), margin):
             self._stand_aside(wanted)
         return {stream: chain for stream, chain in chosen.items() if chain}
 
@@ -81,16 +84,16 @@ class JointDepths:
 
     def _share(self, live: Sequence[Stream], wanted: Mapping[Stream, Chain], price_ms: Price) -> Share:
         """The best allocation in which the drafter serves `wanted`; it counts drafts that lie with it already."""
-        chains = [wanted.get(stream) or waiting(stream) for stream in live]
-        held = [stream in wanted or is_held(stream) for stream in live]
+        chains = [wanted.get(stream) or waiting(stream) for stream in live] + [()] * self._filling
+        held = [stream in wanted or is_held(stream) for stream in live] + [False] * self._filling
         return unweighed(chains, held, fixed_rows(live), self._most_rows, price_ms, self._prices.steps)
 
     def _share_of_likely(self, live: Sequence[Stream], wanted: Mapping[Stream, Chain], price_ms: Price) -> Share:
         """The same where drafts that turn out unlikely are dropped before they cost rows."""
         nodes = [
             self._nodes(stream, wanted[stream]) if stream in wanted else certain(waiting(stream)) for stream in live
-        ]
-        held = [stream in wanted or is_held(stream) for stream in live]
+        ] + [()] * self._filling
+        held = [stream in wanted or is_held(stream) for stream in live] + [False] * self._filling
         return weighed(nodes, held, fixed_rows(live), self._most_rows, price_ms, self._prices.steps)
 
     @staticmethod
@@ -108,7 +111,8 @@ class JointDepths:
         most = drafter_room(stream, self._room, self._drafter)
         if drafting is None or stream.forced or most < 1:
             return ()
-        answer = drafting.stand.ask()
+        # What came of a probe is known once its window is read.
+        answer = "silent" if drafting.stand.probing and stream.unread > 1 else drafting.stand.ask()
         drafting.asked = answer == "probe"
         if answer == "silent" or (stream.offer is not None and stream.offer.goes_first):
             return ()
@@ -142,8 +146,9 @@ class JointDepths:
 
     def is_cut(self, stream: Stream) -> bool:
         """Whether there may be more room for drafts than a window in flight leaves: no drafts then mean nothing."""
-        whole = min(self._drafter.depth, self._room.most_drafts)
-        return stream.unread > 0 and drafter_room(stream, self._room, self._drafter) < whole
+        if stream.drafting is None or stream.drafting.stand.aside or not stream.unread:
+            return False
+        return drafter_room(stream, self._room, self._drafter) < min(self._drafter.depth, self._room.most_drafts)
 
     def _probe_depth(self, chain: Chain, live: Sequence[Stream]) -> int:
         """The best depth of a probe of one stream; 0 where even that costs too much to be tried."""

@@ -16,6 +16,7 @@ from tfjax.lanes.listener import Listener
 from tfjax.lanes.outcome import Outcome, describe, judge
 from tfjax.lanes.planning import Planner
 from tfjax.lanes.prices import Prices
+from tfjax.lanes.prompts import Prompts
 from tfjax.lanes.proposer import CheckedProposer, Proposer
 from tfjax.lanes.room import Room
 from tfjax.lanes.roster import Roster
@@ -58,6 +59,7 @@ class Lanes:
         self._planner = Planner(settings, self._prices, self._room, self._widest)
         self._ahead = Ahead(self._asking, self._planner, self._room, self._roster, self._drafted)
         self._flights = Flights(backend)
+        self._prompts = Prompts(backend, self._roster, clock)
         self._round_clock = RoundClock(clock, self._prices)
 
     # What the owner calls.
@@ -81,11 +83,17 @@ class Lanes:
         self._end_cancelled()
         self._start_waiting()
         filled = self._fill_prompt()
+        # A round that is queued before the first token is read keeps the device busy meanwhile.
+        later = self._ahead.lands and bool(self._roster.decoding)
+        if filled is not None and not later:
+            self._draw_first(filled)
         began_s = self._clock()
         flight = self._flights.take_next() or self._queue(self._plan(), began_s)
         if flight is not None:
             self._flights.next = self._run_ahead(flight)
-            self._settle(flight, timed=not filled)
+            self._settle(flight, timed=filled is None)
+        if filled is not None and later:
+            self._draw_first(filled)
         return True
 
     @property
@@ -124,30 +132,21 @@ class Lanes:
                 if stream.proposer is not None:
                     stream.proposer.extend(stream.request.prompt[: stream.cache_length])
 
-    def _fill_prompt(self) -> bool:
-        """Compute one chunk of one prompt. A finished prompt's first token is drawn and sent at once."""
+    def _fill_prompt(self) -> Stream | None:
+        """Queue one chunk of one prompt, and return whose that is."""
         filling = self._roster.filling
         if not filling:
-            return False
+            return None
         stream = next_prompt(filling)
-        prompt, start = stream.request.prompt, stream.cache_length
-        stop = min(len(prompt), start + self._backend.chunk_rows[0 if self._roster.decoding else -1])
         with self._contained([stream]):
-            self._backend.prefill_step(stream, start, stop)
-            stream.cache_length = stop
-            if stream.proposer is not None:
-                stream.proposer.extend(prompt[start:stop])
-            if stop == len(prompt):
-                result = self._backend.first(stream)
-                stream.times.first_token_s = self._clock()
-                outcome = judge(Window(stream, stop - 1, prompt[-1]), result)
-                if stream.proposer is not None:
-                    stream.proposer.extend(outcome.tokens)
-                outcome.advance()
-                if outcome.reason != "error":
-                    self._roster.prompt_filled(stream)
-                self._tell(outcome)
-        return True
+            self._prompts.fill(stream)
+        return stream
+
+    def _draw_first(self, stream: Stream) -> None:
+        """Send the first token after a prompt of which the last chunk was queued."""
+        if stream.reason is None and stream.cache_length == len(stream.request.prompt):
+            with self._contained([stream]):
+                self._tell(self._prompts.draw_first(stream))
 
     def _plan(self) -> list[Window]:
         self._secure_pages()
@@ -199,8 +198,9 @@ class Lanes:
             if not windows:
                 return None
             self._flights.note(asks)
-            if flight.rows == len(flight.windows):
-                self._backend.keep(flight.windows, [1] * flight.rows)
+            if flight.is_plain:
+                live = [window for window in flight.windows if window.stream.reason is None]
+                self._backend.keep(live, [1] * len(live))
                 flight.kept = True
             return self._queue(windows, self._clock())
         return None
@@ -217,7 +217,7 @@ class Lanes:
                 for window, result in zip(flight.windows, results, strict=True)
                 if window.stream.reason is None
             ]
-            round_ms = self._round_clock.settle(flight, timed)
+            round_ms = self._round_clock.settle(flight, self._flights.next, timed)
             self.rounds += 1
             kept = [outcome.kept for outcome in outcomes]
             for outcome in outcomes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tfjax.lanes.allocation import share_rows
 from tfjax.lanes.holds import MARGIN
@@ -13,6 +14,25 @@ from tfjax.lanes.settings import Settings
 from tfjax.lanes.stream import Stream
 from tfjax.lanes.turns import take_turns
 from tfjax.lanes.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a stream's next window starts: behind the one that it has in flight, if any."""
+
+    stream: Stream
+    behind: Window | None = None
+
+    @property
+    def unread(self) -> int:
+        """Rows of the window in flight."""
+        return self.behind.rows if self.behind is not None else 0
+
+    def window(self, held: int) -> Window:
+        """With so many drafts of the drafter."""
+        if self.behind is not None:
+            return Window(self.stream, self.behind.position + 1, None, held=held)
+        return Window(self.stream, self.stream.cache_length, self.stream.context[-1], held=held)
 
 
 class Planner:
@@ -37,11 +57,15 @@ class Planner:
         granted = self._share(chances, len(streams) + sum(map(len, forced)), drafted)
         return [_window(*parts) for parts in zip(streams, forced, granted, strict=True)]
 
-    def behind(self, windows: Sequence[Window]) -> list[Window]:
-        """The windows of the round after one in flight, of the same streams, with drafts of the drafter alone."""
-        chances = [waiting(window.stream) for window in windows]
-        granted = self._share(chances, len(windows), any(chances))
-        return [window_behind(window, count) for window, count in zip(windows, granted, strict=True)]
+    def fits(self, streams: int) -> bool:
+        """Whether so many can all have a row in one round."""
+        return streams <= min(self._settings.batch_streams, self._settings.batch_rows, self._most_rows)
+
+    def behind(self, starts: Sequence[Start]) -> list[Window]:
+        """The windows of the round after one in flight, with drafts of the drafter alone."""
+        chances = [waiting(start.stream) for start in starts]
+        granted = self._share(chances, len(starts), any(chances))
+        return [start.window(count) for start, count in zip(starts, granted, strict=True)]
 
     def _forced(self, stream: Stream) -> tuple[int, ...]:
         return tuple(stream.forced)[: min(stream.room, self._most_rows - 1)]
@@ -72,14 +96,8 @@ class Planner:
         )
 
 
-def window_behind(window: Window, count: int) -> Window:
-    """The window that follows whatever this one keeps, with so many drafts of the drafter."""
-    return Window(window.stream, window.position + 1, None, held=count)
-
-
 def _window(stream: Stream, forced: tuple[int, ...], count: int) -> Window:
-    position, pending = stream.cache_length, stream.context[-1]
     if count and is_held(stream):
-        return Window(stream, position, pending, held=count)
+        return Start(stream).window(count)
     drafts = () if stream.offer is None else stream.offer.tokens[:count]
-    return Window(stream, position, pending, forced + drafts, len(forced))
+    return Window(stream, stream.cache_length, stream.context[-1], forced + drafts, len(forced))

@@ -10,6 +10,7 @@ from functools import partial
 from tfjax.lanes.holds import UNPRICED, HoldGrid, Holds
 
 FIRST_OVERHEAD_MS = 8.0
+FIRST_OVERHEAD_SHARE = 0.35
 RATE = 0.2
 PLAIN_WITHIN = 3
 LEARNING_ROUNDS = 8
@@ -69,9 +70,13 @@ class Prices:
         return max(table_ms + self._row_ms * (rows - streams), self._table_ms(streams))
 
     def overhead_ms(self, streams: int) -> float:
-        """What rounds of this many streams took beyond their forward; that of the nearest number seen."""
+        """What rounds of this many streams took beyond their forward; that of the nearest number seen.
+
+        Before any was seen it is taken to be much, so that drafts look cheap and are tried, but only a share of the
+        forward: where that is short, so is what the host does beside it.
+        """
         if not self._overhead_ms:
-            return FIRST_OVERHEAD_MS
+            return min(FIRST_OVERHEAD_MS, FIRST_OVERHEAD_SHARE * self._table_ms(streams))
         nearest = min(self._overhead_ms, key=lambda seen: abs(seen - streams))
         return self._overhead_ms[nearest]
 

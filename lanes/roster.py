@@ -35,6 +35,11 @@ class Roster:
         """Streams whose prompt is not yet whole in the cache."""
         return [stream for stream in self.running if not stream.decoding and not stream.paused]
 
+    @property
+    def any_paused(self) -> bool:
+        """Whether a running stream waits for pages."""
+        return any(stream.paused for stream in self.running)
+
     def add(self, request: Request, now_s: float) -> Stream:
         """Queue a request. Raises Refused, with limit and remedy, where it could not be served even alone."""
         self._check(request)
@@ -55,7 +60,7 @@ class Roster:
         Its `cache_length` says how much of its prompt is in the cache already. Nobody starts while an older stream is
         short of pages.
         """
-        if not self.waiting or not self._free_lanes or any(stream.paused for stream in self.running):
+        if not self.waiting or not self._free_lanes or self.any_paused:
             return None
         if not self.memory.begin(self.waiting[0]):
             return None

@@ -54,7 +54,7 @@ class Lane:
     committed: int = 0
     uncommitted: list[Window] = field(default_factory=list)
     landed: tuple[int, int] | None = None
-    first: Result | None = None
+    first: tuple[Result, float] | None = None
 
 
 class ScriptedBackend:
@@ -127,17 +127,18 @@ class ScriptedBackend:
         self.chunks.append((stream.request.id, start, stop))
         self._write(stream, start, stream.request.prompt[start:stop])
         lane.committed = stop
+        ready_s = self._queue_time(stop - start)
         if stop == len(stream.request.prompt):
-            lane.first = self._draw(stream, stop - 1, 1)
-        self._queue_time(stop - start)
+            lane.first = self._draw(stream, stop - 1, 1), ready_s
 
     def first(self, stream: Stream) -> Result:
         self._call("first")
         lane = self._lane(stream)
         if lane.first is None:
             raise BrokenContractError("prompt not whole")
-        self.wait_until(self._device_free_s)
-        return lane.first
+        result, ready_s = lane.first
+        self.wait_until(ready_s)
+        return result
 
     def verify(self, windows: Sequence[Window]) -> int:
         self._call("verify")

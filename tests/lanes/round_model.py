@@ -51,7 +51,11 @@ class Guess:
     def at_first(self, place: int) -> float:
         return self.crowd.chance(place) if self.crowd else PRIORS[place]
 
-    def learn(self, drafted: int, landed: int) -> None:
+    def learn(self, drafted: int, landed: int, streams: int) -> None:
+        if self.crowd and not drafted and not self.waiting and not self.aside and streams > 1:
+            self.chances = [
+                0.95 * chance + 0.05 * seen for chance, seen in zip(self.chances, self.crowd.seen, strict=False)
+            ]
         self.rounds += 1
         self.drafted += drafted > 0
         hits = [place < landed for place in range(drafted)][: landed + 1]

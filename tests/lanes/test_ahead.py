@@ -70,7 +70,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
     "the host reads the drafts": {"target": {**TARGET, "held_on_target": False}},
     "holds have no price": {"hold_ms": {}, "step_ms": 1.0},
     "forwards are not timed": {"target": {**TARGET, "window_ms": {}}},
-    "the drafter has no place for more": {"context": 10},
+    "the drafter has no place for more": {"context": 8},
     "the drafter knows too little": {"fills": lambda stream: True},
 }
 
@@ -80,12 +80,12 @@ def test_no_round_with_drafts_runs_ahead_where(why: str) -> None:
     assert not behind(served(requests(3, 60), **WITHOUT[why]))
 
 
-def test_none_does_beside_a_stream_without_drafts() -> None:
-    asks = [*requests(2, 60), replace(requests(3, 60)[2], drafts=False)]
-    run = served(asks)
-    beside = [windows for windows in run.backend.forwards if any(not w.stream.request.drafts for w in windows)]
-    assert beside
-    assert not any(windows[0].pending is None for windows in beside if len(windows) > 1)
+def test_a_stream_without_drafts_keeps_nobody_waiting() -> None:
+    plain, *drafted = requests(3, 150)
+    run = served([replace(plain, drafts=False), *drafted])
+    beside = [windows for windows in behind(run) if any(not w.stream.request.drafts for w in windows)]
+    assert len([windows for windows in beside if len(windows) == 3]) > 5
+    assert all(window.stream.request.drafts or window.rows == 1 for windows in beside for window in windows)
 
 
 def test_none_does_while_tokens_are_forced() -> None:
@@ -169,12 +169,12 @@ def test_a_read_that_fails_ends_its_streams_and_no_later_ones(caplog: pytest.Log
 
 
 def test_a_hold_that_fails_behind_a_round_ends_its_streams_after_that_round() -> None:
-    run = DraftedRun(settings(), target=TARGET, hold_ms=GRID_MS, fail_at={"hold": {6}})
+    run = DraftedRun(settings(), target=TARGET, hold_ms=GRID_MS, fail_at={"hold": {9}})
     run.admit(*requests(2, 90))
     run.finish()
     for name, stream in run.streams.items():
         assert stream.reason == "error"
-        assert "hold call 6" in str(stream.error), name
+        assert "hold call 9" in str(stream.error), name
         assert stream.emitted > 10
 
 

@@ -177,7 +177,7 @@ def test_a_round_costs_overhead_forward_and_hold(
     grid: dict[int, dict[int, float]], drafting: int, deepest: int
 ) -> None:
     price = Prices((4, 8), {4: 10.0, 8: 15.0}, grid).of_round(2)
-    assert price(5, drafting, deepest) == pytest.approx(8.0 + 15.0 + hold_ms(grid, drafting, deepest))
+    assert price(5, drafting, deepest) == pytest.approx(0.35 * 10.0 + 15.0 + hold_ms(grid, drafting, deepest))
 
 
 @settings(deadline=None)
@@ -186,16 +186,21 @@ def test_prices_with_a_grid_give_what_the_rule_gives(
     chances: list[list[float]], least: int, times: list[float], grid: dict[int, dict[int, float]]
 ) -> None:
     fixed = len(chances)
+    overhead_ms = min(8.0, 0.35 * times[fixed])
     priced = Prices(range(1, 24), dict(enumerate(times)), grid).of_round(fixed)
     granted = share_rows(chances, fixed, 23, priced, least_rows=least)
 
     def rate(depths: list[int]) -> float:
         worth = fixed + sum(sum(chain[:depth]) for chain, depth in zip(chances, depths, strict=True))
         hold = hold_ms(grid, fixed - depths.count(0), max(depths)) if any(depths) else 0.0
-        return worth / (8.0 + times[fixed + sum(depths)] + hold)
+        return worth / (overhead_ms + times[fixed + sum(depths)] + hold)
 
     expected = every_width(
-        chances, fixed, 23, lambda rows, streams, depth: 8.0 + times[rows] + hold_ms(grid, streams, depth), least
+        chances,
+        fixed,
+        23,
+        lambda rows, streams, depth: overhead_ms + times[rows] + hold_ms(grid, streams, depth),
+        least,
     )
     assert rate(granted) == pytest.approx(rate(expected))
     assert fixed + sum(granted) >= min(least, fixed + sum(map(len, chances)))

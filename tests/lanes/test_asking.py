@@ -57,7 +57,9 @@ class Case:
             self.read, self.run.backend.read = self.run.backend.read, self.timed_read  # type: ignore[method-assign]
         self.run.lanes._start_waiting()
         for _ in self.guesses:
-            self.run.lanes._fill_prompt()
+            filled = self.run.lanes._fill_prompt()
+            assert filled is not None
+            self.run.lanes._draw_first(filled)
 
     def secure(self, streams: Sequence[Stream]) -> bool:
         self.run.streams["paused"].paused = self.paused
@@ -107,7 +109,7 @@ class Case:
             guess = self.guesses[name]
             emitted = len(streams[name].context) - before[name]
             landed = min(count, emitted - (name != "ends" or streams[name].reason is None))
-            guess.learn(count, 0 if guess.forced else landed)
+            guess.learn(count, 0 if guess.forced else landed, len(planned))
             guess.forced, guess.waiting = len(streams[name].forced), None
         round_ms = self.model.forward_ms(self.rows) + BEYOND_MS
         self.model.sees(len(planned), self.rows, asked_for, round_ms)

@@ -113,8 +113,8 @@ def the_rows_in_flight_are_forgotten(plant: pytest.MonkeyPatch) -> None:
 def drafts_follow_the_text_that_is_known(plant: pytest.MonkeyPatch) -> None:
     real = asking.Asking.prepare_behind
 
-    def prepare(self: asking.Asking, streams: Sequence[Any]) -> Any:
-        asks = real(self, streams)
+    def prepare(self: asking.Asking, *given: Any) -> Any:
+        asks = real(self, *given)
         return asks and [replace(ask, unread=0) for ask in asks]
 
     plant.setattr(asking.Asking, "prepare_behind", prepare)
@@ -122,7 +122,7 @@ def drafts_follow_the_text_that_is_known(plant: pytest.MonkeyPatch) -> None:
 
 @caught_by(test_ahead.test_none_does_while_tokens_are_forced)
 def forced_tokens_are_left_for_later(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(Ahead, "_goes_on", lambda self, window: window.stream.reason is None)
+    plant.setattr(Ahead, "_has_room", lambda self, start: True)
 
 
 @caught_by(test_ahead.test_none_does_where_a_copy_would_go_first)

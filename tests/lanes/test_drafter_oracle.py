@@ -251,6 +251,6 @@ def test_fillers_of_a_text_that_repeats_its_last_token_land() -> None:
     """Where the target says the pending token again, a filler is right by chance: then it counts as landed."""
     ask = Request("r", (1, 2, 3), 40, sampling=lambda context, prompt: 6)
     for held in (True, False):
-        run = complete([ask], settings(), fills=lambda stream: True, **options("priced", held))
+        run = complete([ask], settings(run_ahead=False), fills=lambda stream: True, **options("priced", held))
         assert not run.drafter.holds
         assert run.streams["r"].counts.accepted > 20

@@ -8,8 +8,7 @@ import pytest
 
 from tests.lanes.harness import Run, complete, drafter, settings
 from tests.stubs import EOS, VOCAB, BrokenContractError, hashed, listed, looping, teasing
-from tfjax.lanes import asking, cuts, loop, outcome
-from tfjax.lanes.ahead import Ahead
+from tfjax.lanes import ahead, asking, cuts, loop, outcome
 from tfjax.lanes.copy_drafts import CopyDrafts
 from tfjax.lanes.memory import Memory
 from tfjax.lanes.pages import PagePool
@@ -136,8 +135,8 @@ def no_bound_on_unseen_matches(plant: pytest.MonkeyPatch) -> None:
 
 
 def running_past_the_end(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(Ahead, "_goes_on", lambda ahead, window: True)
-    plant.setattr(asking.Asking, "may_pass", lambda self, stream: True)
+    plant.setattr(ahead, "_goes_on", lambda window: True)
+    plant.setattr(asking.Asking, "may_pass", lambda self, streams: True)
 
 
 def a_queued_window_is_not_dropped(plant: pytest.MonkeyPatch) -> None:
@@ -151,7 +150,7 @@ def a_queued_window_is_not_dropped(plant: pytest.MonkeyPatch) -> None:
 
 
 def the_last_chunk_is_skipped(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(loop.Lanes, "_fill_prompt", lambda lanes: False)
+    plant.setattr(loop.Lanes, "_fill_prompt", lambda lanes: None)
 
 
 PLANTS: list[Plant] = [

@@ -19,7 +19,7 @@ HeldDrafts = Callable[[Stream], tuple[jax.Array, int] | None]
 for none), and the stream's row of it."""
 
 NO_PLACE = int(np.iinfo(np.int32).min)
-"""Stands for a draft that is none, and is further from 0 than any place."""
+"""Stands for a token that is none, or not known here, and is further from 0 than the place of any draft."""
 
 
 class HeldTokens:

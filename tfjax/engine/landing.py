@@ -65,12 +65,15 @@ class Landing:
         return landed
 
     def move(self, landed: Landed, token: Any, matrix: Any) -> Moved:
-        """A forward's rows, given with positions as though no draft was kept and with any first token of a window."""
+        """A forward's rows, of which windows whose first token is negative begin behind those that landed.
+
+        Their positions are given as though no draft was kept.
+        """
         moved: Moved = self._compiled["move", matrix.shape[1]](landed, token, matrix)
         return moved
 
     def move_asks(self, landed: Landed, told: Any) -> jax.Array:
-        """The same of what a hold is told. Shape: int32 [fields + asked, streams]."""
+        """The same of what a hold is told, by its pending tokens. Shape: int32 [fields + asked, streams]."""
         moved: jax.Array = self._compiled["move asks", told.shape](landed, told)
         return moved
 
@@ -90,18 +93,21 @@ def _land(lanes: int, token: jax.Array, draw: jax.Array, lane: jax.Array) -> Lan
 def _move(landed: Landed, token: jax.Array, matrix: jax.Array) -> Moved:
     """Shapes: token int32 [rows], matrix int32 [fields, rows]."""
     lane = matrix[PLACE["lane"]]
+    is_behind = _is_first(lane) & (token < 0)
+    drafts = jnp.where(jnp.zeros(len(landed.drafts), bool).at[lane].max(is_behind), landed.drafts, 0)
     is_tile = jnp.arange(len(lane)) < matrix[PLACE["tile_count"], 0]
-    beyond = jnp.where(is_tile, landed.drafts[matrix[PLACE["tile_lane"]]], 0)
-    moved = matrix.at[PLACE["position"]].add(landed.drafts[lane]).at[PLACE["tile_last"]].add(beyond)
-    first = jnp.where(_is_first(lane), jnp.maximum(landed.token[lane], 0), token)
+    beyond = jnp.where(is_tile, drafts[matrix[PLACE["tile_lane"]]], 0)
+    moved = matrix.at[PLACE["position"]].add(drafts[lane]).at[PLACE["tile_last"]].add(beyond)
+    first = jnp.where(is_behind, jnp.maximum(landed.token[lane], 0), token)
     return Moved(first, moved, moved[LANE_AND_POSITION])
 
 
 def _move_asks(landed: Landed, told: jax.Array) -> jax.Array:
     """Shape: int32 [fields + asked, streams]; the first asked is the pending token."""
-    lane = told[PLACE["lane"]]
-    moved = told.at[PLACE["position"]].add(landed.drafts[lane])
-    return moved.at[len(FIELDS)].set(jnp.maximum(landed.token[lane], 0))
+    lane, pending = told[PLACE["lane"]], told[len(FIELDS)]
+    is_behind = pending < 0
+    moved = told.at[PLACE["position"]].add(jnp.where(is_behind, landed.drafts[lane], 0))
+    return moved.at[len(FIELDS)].set(jnp.where(is_behind, jnp.maximum(landed.token[lane], 0), pending))
 
 
 def _is_first(lane: jax.Array) -> jax.Array:

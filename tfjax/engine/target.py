@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tfjax.engine.api import Sampling, TokenLogprob
 from tfjax.engine.buckets import Plan
 from tfjax.engine.forward import NO_ROWS, Forward
-from tfjax.engine.held_tokens import HeldTokens
+from tfjax.engine.held_tokens import NO_PLACE, HeldTokens
 from tfjax.engine.landing import Landed, Landing
 from tfjax.engine.lane_sampling import LaneSampling
 from tfjax.engine.lane_tables import empty_tables, needs_tables, set_history, set_tables
@@ -133,8 +133,8 @@ class TargetBackend:
         if self.held is not None and any(window.held for window in windows):
             token = self.held.put(host, windows)
         matrix: Any = buffer.matrix
-        if windows[0].pending is None:
-            token, matrix = self._behind_latest(token, buffer)
+        if any(window.pending is None for window in windows):
+            token, matrix = self._behind_latest(windows, token, buffer)
         if any(window.held for window in windows):
             token.copy_to_host_async()
         drawn = self._run(bucket, token, matrix, buffer)
@@ -142,7 +142,7 @@ class TargetBackend:
         return latest
 
     def _rows(self, windows: Sequence[Window]) -> tuple[Bucket, RowsBuffer, NDArray[np.int32]]:
-        """Bucket, rows and tokens of windows end to end; 0 stands for tokens that the host does not know."""
+        """Bucket, rows and tokens of windows end to end; a first token that the host does not know is negative."""
         rows = [window.rows for window in windows]
         bucket = self._verify_bucket(sum(rows), max(rows))
         parts = [(window.stream, window.position, count) for window, count in zip(windows, rows, strict=True)]
@@ -151,7 +151,8 @@ class TargetBackend:
         known: list[int] = []
         for window, count in zip(windows, rows, strict=True):
             self._sampling[window.stream.lane].fill(buffer, len(known), count)
-            known += (window.pending or 0, *window.drafts, *[0] * window.held)
+            first = NO_PLACE if window.pending is None else window.pending
+            known += (first, *window.drafts, *[0] * window.held)
         token = np.zeros(bucket.rows, np.int32)
         token[: len(known)] = known
         return bucket, buffer, token
@@ -162,19 +163,24 @@ class TargetBackend:
         wanted = tuple([self._sampling[window.stream.lane].logprobs for window in windows])
         return Forward(tuple(windows), wanted, drawn, token, lane)
 
-    def _behind_latest(self, token: Any, buffer: RowsBuffer) -> tuple[Any, Any]:
-        """Tokens and matrix of a forward whose windows begin where those of the latest one, still unread, end."""
+    def _behind_latest(self, windows: Sequence[Window], token: Any, buffer: RowsBuffer) -> tuple[Any, Any]:
+        """Tokens and matrix of a forward of which some windows begin where those of the latest one, unread, end."""
         latest = self._unread()
-        if latest.is_plain and [run.lane for run in buffer.runs if run.rows == 1] == latest.lanes:
+        behind = [window.pending is None for window in windows]
+        if latest.is_plain and all(behind) and [run.lane for run in buffer.runs if run.rows == 1] == latest.lanes:
             return latest.drawn.token, buffer.matrix
         moved = self._landing().move(self._landed(), token, buffer.matrix)
         buffer.places = moved.places
         unread = {window.stream.lane: window.rows for window in latest.windows}
-        buffer.runs = [Run(run.lane, run.position, run.rows + unread[run.lane] - 1) for run in buffer.runs]
+        buffer.runs = [
+            Run(run.lane, run.position, run.rows + unread[run.lane] - 1) if is_behind else run
+            for run, is_behind in zip(buffer.runs, behind, strict=True)
+        ]
         return moved.token, moved.matrix
 
     def move_asks(self, told: NDArray[np.int32]) -> Any:
-        """What a drafter's hold is told (see block_step), put behind the windows of the latest forward."""
+        """What a drafter's hold is told (see block_step), where its pending tokens are negative put behind the windows
+        of the latest forward."""
         return self._landing().move_asks(self._landed(), told)
 
     def _landed(self) -> Landed:

@@ -46,6 +46,7 @@ class Block:
     Attributes:
         depth: drafts.
         position: of its pending token, the least it can be while the stream's window in flight is unread.
+        pending: that token; negative where it lies on the device, behind that window.
         slots: rows of the block that are the stream's own.
         first_page: of the context that the drafter knows.
     """
@@ -53,6 +54,7 @@ class Block:
     lane: BlockLane
     depth: int
     position: int
+    pending: int
     slots: int
     first_page: int
 
@@ -143,7 +145,7 @@ class DSparkDrafter:
         made = [block for block in blocks if block is not None]
         for ask in asks:  # Freed first, so that the new drafts can lie where the old ones did.
             self._held.pop(ask.stream.lane, None)
-        drafts = self._hold(made, behind=asks[0].unread > 0) if made else None
+        drafts = self._hold(made) if made else None
         if drafts is not None:
             self._held |= {block.lane.stream.lane: (drafts.token, row) for row, block in enumerate(made)}
         return Holding(blocks, drafts)
@@ -160,11 +162,10 @@ class DSparkDrafter:
         depth = min(ask.depth, self.depth, slots - self.plan.first_slot, self.context - pending - 1)
         if depth < 1 or first_page is None:
             return None
-        position = len(stream.context) - (0 if ask.unread else 1)
-        return Block(self._lanes[stream.lane], depth, position, slots, first_page)
+        position, token = (len(stream.context), -1) if ask.unread else (len(stream.context) - 1, stream.context[-1])
+        return Block(self._lanes[stream.lane], depth, position, token, slots, first_page)
 
-    def _hold(self, blocks: Sequence[Block], behind: bool) -> Drafts:
-        """Queue it; `behind` the windows of the latest forward, wherever these end."""
+    def _hold(self, blocks: Sequence[Block]) -> Drafts:
         bucket = self._hold_bucket(len(blocks), max([block.depth for block in blocks]))
         buffer, asks = self._empty_asks(bucket, len(blocks))
         fill_each(buffer, [block.lane.sampling for block in blocks])
@@ -173,11 +174,11 @@ class DSparkDrafter:
             stream = block.lane.stream
             self.target.pages.sync(stream)
             slots = min(block.slots, bucket.slots)
-            told.append((stream.lane, block.position, stream.context[-1], slots, block.depth, block.first_page))
+            told.append((stream.lane, block.position, block.pending, slots, block.depth, block.first_page))
         fields = np.array(told, np.int32).T
         buffer.matrix[LANE_AND_POSITION, : len(blocks)] = fields[:2]
         asks[:, : len(blocks)] = fields[2:]
-        return self._run_hold(bucket, buffer, asks, behind=behind)
+        return self._run_hold(bucket, buffer, asks, behind=any(block.pending < 0 for block in blocks))
 
     def _empty_asks(self, bucket: BlockBucket, streams: int) -> tuple[RowsBuffer, NDArray[np.int32]]:
         """Of no stream yet; what is not filled stands in the scratch lane and wants nothing."""
