@@ -96,9 +96,9 @@ class Acceptance:
         self._chances[place] = max(FLOOR, self._chances[place] + rate * (chance - self._chances[place]))
 
     def relax(self) -> None:
-        """A round had drafts of other streams only: come a little closer to how those land.
+        """None of the stream's drafts was asked for in a shared round: come closer to how those of all streams land.
 
-        Whose first drafts had no luck would get none else, and never show that they land as well as any.
+        A stream whose first drafts had no luck would get none else, and never show that they land as well as any.
         """
         if self._usual is not None:
             for place, chance in enumerate(self._chances):

@@ -77,8 +77,6 @@ class Asking:
                 stream.drafting.chances = ()
         wants_plain = self._prices.wants_plain(len(streams))
         chains = {} if wants_plain else self._joint.choose(able, streams, filling)
-        if not (chains or wants_plain) and any(map(self._joint.is_cut, streams)):
-            return None
         if any(offer.tokens and sum(offer.chances) >= sum(chains.get(stream, ())) for stream, offer in offers.items()):
             return None
         self._expect(chains)

@@ -141,10 +141,10 @@ class JointDepths:
         One that gets none in a round that pays only has the less likely ones, and may get some in the next.
         """
         for stream in streams:
-            if stream.drafting is not None and not waiting(stream) and not self.is_cut(stream):
+            if stream.drafting is not None and not waiting(stream) and not self._is_cut(stream):
                 stream.drafting.stand.stand()
 
-    def is_cut(self, stream: Stream) -> bool:
+    def _is_cut(self, stream: Stream) -> bool:
         """Whether there may be more room for drafts than a window in flight leaves: no drafts then mean nothing."""
         if stream.drafting is None or stream.drafting.stand.aside or not stream.unread:
             return False

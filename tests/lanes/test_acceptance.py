@@ -196,3 +196,28 @@ def test_a_stream_of_its_own_knows_nothing_usual() -> None:
     assert chances(Drafting(4).acceptance) == chances(Acceptance())
     usual = usual_of((4, 0))
     assert chances(Drafting(4, usual).acceptance) == chances(usual)
+
+
+def test_without_drafts_a_stream_comes_closer_to_what_others_see() -> None:
+    usual = Usual()
+    unlucky, lucky = Acceptance(usual), Acceptance(usual)
+    for _ in range(8):
+        unlucky.observe(1, 0)
+    for _ in range(60):
+        lucky.observe(1, 1)
+    low, seen = unlucky.chance(1), usual.seen(1)
+    assert low < 0.3 < 0.9 < seen
+    unlucky.relax()
+    assert unlucky.chance(1) == pytest.approx(low + 0.05 * (seen - low))
+    for _ in range(100):
+        unlucky.relax()
+    assert unlucky.chance(1) == pytest.approx(seen, abs=0.01)
+    assert unlucky.chance(2) == usual.chance(2), "of deeper ones it saw nothing"
+
+
+def test_one_that_learns_for_itself_stays_where_it_is() -> None:
+    stream = Acceptance()
+    stream.observe(2, 0)
+    before = chances(stream)
+    stream.relax()
+    assert chances(stream) == before

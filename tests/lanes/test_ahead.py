@@ -25,6 +25,11 @@ def behind(run: DraftedRun) -> list[tuple[Window, ...]]:
     return [windows for windows in run.backend.forwards if windows[0].pending is None and any(w.held for w in windows)]
 
 
+def waited(run: DraftedRun) -> list[tuple[Window, ...]]:
+    """Forwards that were queued while none was in flight, but for the first."""
+    return [windows for windows in run.backend.forwards[1:] if all(w.pending is not None for w in windows)]
+
+
 def served(asks: Sequence[Request], mode: str = "perfect", numbers: Any = None, **more: Any) -> DraftedRun:
     more = {"hold_ms": GRID_MS, "target": TARGET, **more}
     return complete(asks, numbers or settings(), mode, **more)
@@ -82,10 +87,53 @@ def test_no_round_with_drafts_runs_ahead_where(why: str) -> None:
 
 def test_a_stream_without_drafts_keeps_nobody_waiting() -> None:
     plain, *drafted = requests(3, 150)
-    run = served([replace(plain, drafts=False), *drafted])
+    run = served([replace(plain, drafts=False), *drafted], "mixed", ROOMY)
     beside = [windows for windows in behind(run) if any(not w.stream.request.drafts for w in windows)]
-    assert len([windows for windows in beside if len(windows) == 3]) > 5
+    assert len(beside) > 20
     assert all(window.stream.request.drafts or window.rows == 1 for windows in beside for window in windows)
+    assert not waited(run), "nor do streams that join or end"
+
+
+ROOMY = settings(growth_rows=260, pages=200)
+
+
+@pytest.mark.parametrize("company", [1, 2, 3])
+def test_probes_of_drafts_that_never_land_keep_nobody_waiting(company: int) -> None:
+    asks = [Request(f"r{n}", (n, 2), 240, sampling=hashed(n, VOCAB)) for n in range(company)]
+    numbers = replace(ROOMY, context=250, pages=400)
+    for hold_ms in (GRID_MS, {1: {1: 60.0, 8: 80.0}}):
+        run = served(asks, "wrong", numbers, hold_ms=hold_ms)
+        assert all(stream.counts.probes for stream in run.streams.values())
+        assert not waited(run)
+
+
+def test_the_next_round_is_queued_before_a_prompts_first_token_is_read() -> None:
+    run = DraftedRun(ROOMY, target=TARGET, hold_ms=GRID_MS)
+    first, second = requests(2, 90)
+    run.admit(first)
+    for _ in range(6):
+        run.lanes.round()
+    log: list[str] = []
+    for name in ("prefill_step", "verify", "read", "first"):
+        real = getattr(run.backend, name)
+        setattr(run.backend, name, lambda *given, real=real, name=name: (log.append(name), real(*given))[1])
+    run.admit(second)
+    while not run.streams["r1"].decoding:
+        run.lanes.round()
+    assert log[-4:] == ["prefill_step", "verify", "read", "first"]
+    run.finish()
+    run.check_serial(first, second)
+
+
+def test_a_stream_that_failed_meanwhile_draws_no_first_token() -> None:
+    """Its last chunk fails: that is in the very round that would give it its first token."""
+    run = DraftedRun(settings(), target={**TARGET, "fail_at": {"prefill_step": {3}}}, hold_ms=GRID_MS)
+    first, second = requests(2, 90)
+    run.admit(first, second)
+    run.finish()
+    run.check_serial(first)
+    assert run.streams["r1"].reason == "error"
+    assert run.backend.calls["first"] == 1
 
 
 def test_none_does_while_tokens_are_forced() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.lanes.drafted_harness import DraftedRun, settings
-from tests.lanes.test_never_loses import LEAST_OF_EACH, SALTS, short_sighted
+from tests.lanes.test_never_loses import LEAST_OF_EACH, LEAST_WHILE_LEARNING, SALTS, short_sighted
 from tfjax.lanes.stream import Request, Stream
 
 WINDOW_MS = {8: 1.1, 16: 1.15, 32: 1.2, 64: 1.4}
@@ -63,6 +63,16 @@ def test_a_lone_stream_does_not_lose(lands: float) -> None:
     """Nor does it where the server is fresh and no draft lands: what is lost then is lost while it learns."""
     plain_ms = decode_ms(1, 0.0, 0, drafts=False)
     assert min(plain_ms / decode_ms(1, lands, salt) for salt in SALTS) >= LEAST_OF_EACH
+
+
+@pytest.mark.parametrize("lands", [0.0, 0.3, 0.5, 0.7])
+@pytest.mark.parametrize("streams", [4, 8, 16])
+def test_company_loses_little_while_it_learns(streams: int, lands: float) -> None:
+    """The server is fresh, and plain rounds of many streams run ahead as well: nothing hides what drafts cost."""
+    plain_ms = decode_ms(streams, 0.0, 0, drafts=False)
+    speeds = [plain_ms / decode_ms(streams, lands, salt) for salt in SALTS]
+    assert fmean(speeds) >= LEAST_OF_EACH
+    assert min(speeds) >= LEAST_WHILE_LEARNING
 
 
 @pytest.mark.parametrize("streams", [1, 4, 16])

@@ -16,7 +16,9 @@ from tests.lanes import (
     test_planning,
 )
 from tests.lanes.planting import GUARDS, Guard, Plant, Plants, ahead, behind, replies, rounds, shortage, turns_red
+from tfjax.lanes import ahead as ahead_module
 from tfjax.lanes import asking, drafted, planning
+from tfjax.lanes.acceptance import Acceptance
 from tfjax.lanes.ahead import Ahead
 from tfjax.lanes.drafted import Drafted
 from tfjax.lanes.flight import Flights
@@ -118,6 +120,33 @@ def drafts_follow_the_text_that_is_known(plant: pytest.MonkeyPatch) -> None:
         return asks and [replace(ask, unread=0) for ask in asks]
 
     plant.setattr(asking.Asking, "prepare_behind", prepare)
+
+
+@caught_by(behind)
+def a_stream_that_joins_is_put_behind_a_window_too(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(
+        planning.Start,
+        "window",
+        lambda self, held: Window(self.stream, self.stream.cache_length + (self.behind is not None), None, held=held),
+    )
+
+
+@caught_by(lambda: test_ahead.test_probes_of_drafts_that_never_land_keep_nobody_waiting(3))
+def probes_wait_for_the_host(plant: pytest.MonkeyPatch) -> None:
+    real = Ahead.plan
+
+    def plan(self: Ahead, flight: Any) -> Any:
+        stands = [w.stream.drafting.stand for w in flight.windows if w.stream.drafting]
+        return (
+            ahead_module.NOT_YET if any(stand.aside and not stand.silent() for stand in stands) else real(self, flight)
+        )
+
+    plant.setattr(Ahead, "plan", plan)
+
+
+@caught_by(rounds)
+def unlucky_streams_never_come_back(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(Acceptance, "relax", lambda self: None)
 
 
 @caught_by(test_ahead.test_none_does_while_tokens_are_forced)

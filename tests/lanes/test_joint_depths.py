@@ -64,6 +64,30 @@ def test_drafts_that_do_not_pay_by_the_margin_are_not_asked_for() -> None:
         assert stand(stream).aside != asked
 
 
+@pytest.mark.parametrize(("filling", "asked"), [(0, True), (1, False), (7, False)])
+def test_drafts_have_to_pay_for_those_that_wait_for_their_prompts_too(filling: int, asked: bool) -> None:
+    """Of two streams then, one draft may take 2.5 / 2 / 1.05 of a plain round. Nobody stands aside for it."""
+    stream = learned(stream_of(), 0.5)
+    rule = joint(prices_of(FLAT_MS, hold_ms={1: {1: 12.0}}), depth=1)
+    assert bool(rule.choose([stream], [stream], filling)) == asked
+    assert not stand(stream).aside
+    if filling:
+        assert rule.choose([stream], [stream]), "they are asked for once nobody waits"
+
+
+def test_a_probe_in_flight_is_not_repeated() -> None:
+    stream = learned(stream_of(), 0.5)
+    stand(stream).aside = stand(stream).probing = True
+    rule = joint(prices_of(FLAT_MS, hold_ms=CHEAP))
+    assert rule.choose([stream], [stream])
+    stream.unread = 3
+    assert rule.choose([stream], [stream]) == {}
+    assert stream.drafting is not None
+    assert not stream.drafting.asked
+    stream.unread = 1
+    assert rule.choose([stream], [stream]), "what is in flight is a plain window"
+
+
 def test_where_the_whole_round_does_not_pay_all_stand_aside() -> None:
     live = [learned(stream_of(), 0.05), learned(stream_of(), 0.1)]
     assert joint(prices_of(WINDOW_MS, hold_ms=DEAR)).choose(live, live) == {}

@@ -36,6 +36,10 @@ def test_before_any_round_the_overhead_is_8_ms() -> None:
     assert prices().of_round(1)(1, 0, 0) == 38.0
 
 
+def test_but_only_a_share_of_a_short_forward() -> None:
+    assert Prices((2,), {2: 2.0}).of_round(1)(1, 0, 0) == pytest.approx(2.0 + 0.35 * 2.0)
+
+
 def test_a_round_with_drafts_adds_its_hold() -> None:
     assert prices().of_round(2)(4, 2, 2) == 8.0 + 39.0 + 4.5
     assert prices().of_round(2)(4, 0, 0) == 8.0 + 39.0

@@ -5,6 +5,7 @@ Drafts land about as often as not, so that windows end everywhere; the target's 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +23,7 @@ from tfjax.engine.api import Sampling
 from tfjax.engine.drafters.starting import hold_on_device
 from tfjax.engine.engine import Engine
 from tfjax.lanes.stream import Request
+from tfjax.lanes.window import Window
 
 TOKENS = 90
 Asked = tuple[Sequence[int], Sampling]
@@ -161,3 +163,33 @@ def test_log_probabilities_are_those_of_serial_replies(stage: Stage) -> None:
     assert [entry for event in drafted.events for entry in event.logprobs or ()] == [
         entry for event in plain.events for entry in event.logprobs or ()
     ]
+
+
+def test_streams_join_rounds_that_are_unread(stage: Stage) -> None:
+    """Each comes while those before it have rounds in flight: its first rows are known there, theirs are not."""
+    asked = {seed: one for seed, one in requests().items() if seed % 4 < 3}
+    joined: list[int] = []
+    target: Any = stage.target
+    real = target.verify
+
+    def verify(windows: Sequence[Window]) -> Any:
+        known = sum(window.pending is not None for window in windows)
+        joined.append(known if known < len(windows) else 0)
+        return real(windows)
+
+    with engine_of(stage, held=True) as engine:
+        serial = texts(engine, asked)
+        target.verify = verify
+        try:
+            with half_right(stage.drafter, serial, 4):
+                receivers = {}
+                for seed, one in asked.items():
+                    receivers[seed] = ask(engine, *one, max_tokens=TOKENS, draft=seed % 5 > 0)
+                    while len(receivers[seed].tokens) < 9:
+                        time.sleep(0.001)
+                for seed, receiver in receivers.items():
+                    receiver.wait()
+                    assert (*asked[seed][0], *receiver.tokens) == serial[seed], seed
+        finally:
+            del target.verify
+    assert sum(map(bool, joined)) >= len(asked) // 2
