@@ -14,6 +14,7 @@ from tfjax.models import lfm2
 from tfjax.models.family import Source
 from tfjax.models.lfm2 import Lfm2
 from tfjax.models.lfm2_config import Lfm2Config
+from tfjax.models.module_state import ModuleState
 
 ROUTER_COLUMNS = 64
 """What the device's product takes a multiple of; routers of fewer experts are padded with zeros."""
@@ -162,24 +163,18 @@ _LAID = {"taps": _taps_first, "router": _padded, "router_bias": _padded}
 def unstacked(model: Any) -> Lfm2:
     """The same parameters in modules. Frees each stack when its layers are copied out of it."""
     config: Lfm2Config = model.config
-    made: Lfm2 = nnx.eval_shape(lambda: Lfm2(config, model.embedding[...].dtype))
-    flat: dict[Any, Any] = dict(nnx.to_flat_state(nnx.state(made)))
-
-    def put(key: tuple[object, ...], value: jax.Array) -> None:
-        flat[key] = flat[key].replace(value)
-
-    put(("embedding",), model.embedding[...])
+    state = ModuleState(nnx.eval_shape(lambda: Lfm2(config, model.embedding[...].dtype)))
+    state.put("embedding", model.embedding[...])
     if model.head is not None:
-        put(("head",), model.head[...])
-    put(("norm", "weight"), model.operator_norm[...][config.layers])
+        state.put("head", model.head[...])
+    state.put("norm.weight", model.operator_norm[...][config.layers])
     for stack in shapes(config):
         whole = getattr(model, stack)[...]
-        keys = [("layers", layer, *STACKS[stack].split(".")) for layer in range(config.layers)]
-        for number, key in enumerate(key for key in keys if key in flat):
-            put(key, _of_layer(stack, whole, number, flat[key].get_value().shape))
+        paths = [f"layers.{layer}.{STACKS[stack]}" for layer in range(config.layers)]
+        for number, path in enumerate(path for path in paths if path in state):
+            state.put(path, _of_layer(stack, whole, number, state.shape(path)))
         whole.delete()
-    nnx.update(made, nnx.from_flat_state(flat))
-    return made
+    return state.filled()
 
 
 def _of_layer(stack: str, whole: jax.Array, number: int, shape: tuple[int, ...]) -> jax.Array:

@@ -24,6 +24,7 @@ from tfjax.models.dspark_config import DSparkConfig
 from tfjax.models.dspark_ends import DSparkEnds
 from tfjax.models.family import Source, Stacked
 from tfjax.models.layer_loop import over_layers
+from tfjax.models.module_state import ModuleState
 from tfjax.models.rows import Rows
 from tfjax.models.stacked_pools import by_layer, empty_pools, flat_pools
 
@@ -183,29 +184,21 @@ def sources(config: DSparkConfig) -> dict[str, tuple[Source, ...]]:
 
 def unstacked(model: StackedDSpark) -> dspark.DSpark:
     """The same parameters in modules. Frees each stack when its layers are copied out of it."""
-    made: dspark.DSpark = nnx.eval_shape(lambda: dspark.DSpark(model.config, model.fc.weight[...].dtype))
-    own = dict(nnx.to_flat_state(nnx.state(model)))
-    flat: dict[Any, Any] = {key: own.get(key, value) for key, value in nnx.to_flat_state(nnx.state(made))}
-
-    def put(path: str, value: jax.Array) -> None:
-        key = tuple(int(part) if part.isdigit() else part for part in path.split("."))
-        flat[key] = flat[key].replace(value)
-
-    put("norm.weight", model.attention_norm[...][model.config.layers])
+    state = ModuleState(nnx.eval_shape(lambda: dspark.DSpark(model.config, model.fc.weight[...].dtype)))
+    state.share(model)
+    state.put("norm.weight", model.attention_norm[...][model.config.layers])
     for stack, names in STACKS.items():
         if (parameter := getattr(model, stack)) is None:
             continue
         whole, done = parameter[...], 0
         for name in names:
-            key = ("layers", 0, *name.split("."))
-            size = flat[key].get_value().shape[0]
+            size = state.shape(f"layers.0.{name}")[0]
             for layer in range(model.config.layers):
                 part = whole[layer] if len(names) == 1 else whole[layer, done : done + size]
-                put(f"layers.{layer}.{name}", part)
+                state.put(f"layers.{layer}.{name}", part)
             done += size
         whole.delete()
-    nnx.update(made, nnx.from_flat_state(flat))
-    return made
+    return state.filled()
 
 
 def empty_cache(config: DSparkConfig, pages: int, page_rows: int, lanes: int, dtype: jnp.dtype) -> Pools:

@@ -24,6 +24,7 @@ from tfjax.models import llama
 from tfjax.models.family import Source, Stacked
 from tfjax.models.layer_loop import over_layers
 from tfjax.models.llama import Llama, LlamaConfig
+from tfjax.models.module_state import ModuleState
 from tfjax.models.rows import Forward, Rows, tapped
 from tfjax.models.stacked_pools import by_layer, empty_pools, flat_pools
 
@@ -146,27 +147,20 @@ def sources(config: LlamaConfig) -> dict[str, tuple[Source, ...]]:
 
 def unstacked(model: StackedLlama) -> Llama:
     """The same parameters in modules. Frees each stack when its layers are copied out of it."""
-    made: Llama = nnx.eval_shape(lambda: Llama(model.config, model.embedding[...].dtype))
-    flat: dict[Any, Any] = dict(nnx.to_flat_state(nnx.state(made)))
-
-    def put(path: str, value: Weight) -> None:
-        key = tuple(int(part) if part.isdigit() else part for part in path.split("."))
-        flat[key] = flat[key].replace(value)
-
-    put("embedding", model.embedding[...])
+    state = ModuleState(nnx.eval_shape(lambda: Llama(model.config, model.embedding[...].dtype)))
+    state.put("embedding", model.embedding[...])
     if model.head is not None:
-        put("head", model.head[...])
-    put("norm.weight", model.attention_norm[...][model.config.layers])
+        state.put("head", model.head[...])
+    state.put("norm.weight", model.attention_norm[...][model.config.layers])
     for stack, name in STACKS.items():
         if (parameter := getattr(model, stack)) is None:
             continue
         whole = parameter[...]
         for layer in range(model.config.layers):
-            put(f"layers.{layer}.{name}", at(whole, layer))
+            state.put(f"layers.{layer}.{name}", at(whole, layer))
         for array in jax.tree.leaves(whole):
             array.delete()
-    nnx.update(made, nnx.from_flat_state(flat))
-    return made
+    return state.filled()
 
 
 def empty_cache(config: LlamaConfig, pages: int, page_rows: int, lanes: int, dtype: jnp.dtype) -> Pools:
