@@ -8,6 +8,7 @@ from tfjax.lanes.acceptance import Usual
 from tfjax.lanes.drafted import Drafted
 from tfjax.lanes.drafter import Ask
 from tfjax.lanes.drafting import Drafting
+from tfjax.lanes.flight import Flight
 from tfjax.lanes.joint_depths import JointDepths
 from tfjax.lanes.outcome import Outcome
 from tfjax.lanes.own_depths import OwnDepths
@@ -117,13 +118,16 @@ class Asking:
             return False
         return not stream.drafting.stand.silent()
 
-    def observe(self, outcome: Outcome, drafting: Drafting, kept: Sequence[int], round_ms: float | None) -> None:
+    def observe(
+        self, outcome: Outcome, drafting: Drafting, flight: Flight, kept: Sequence[int], round_ms: float | None
+    ) -> None:
         """Learn from one verified window of a round.
 
         Args:
             outcome: what became of the window.
             drafting: how its stream stands.
-            kept: rows that the round kept of each of its windows.
+            flight: the round's forward.
+            kept: rows that it kept of each window.
             round_ms: its time; None where that says nothing.
         """
         held = outcome.window.held
@@ -135,17 +139,21 @@ class Asking:
         if not held:
             drafting.stand.plain_round(drafting.asked)
         elif drafting.stand.probing and self._prices.known:
-            self._settle_probe(drafting, outcome, len(kept), sum(kept), round_ms)
+            self._settle_probe(drafting, outcome, flight, kept, round_ms)
         drafting.chances, drafting.asked = (), False
         counts = outcome.window.stream.counts
         counts.stood_aside_rounds, counts.probes = drafting.stand.total_aside_rounds, drafting.stand.probes
 
     def _settle_probe(
-        self, drafting: Drafting, outcome: Outcome, streams: int, kept: int, round_ms: float | None
+        self, drafting: Drafting, outcome: Outcome, flight: Flight, kept: Sequence[int], round_ms: float | None
     ) -> None:
-        """In a shared round the other streams wait for the probe too, so it is the whole round that has to pay."""
-        held, price_ms = outcome.window.held, self._prices.of_round(streams)
+        """In a shared round the other streams wait for the probe too, so it is the whole round that has to pay.
+
+        Where its time says nothing it is taken to have been its price.
+        """
+        streams = len(kept)
+        price_ms = self._prices.of_round(streams)
         if round_ms is None:
-            round_ms, kept = price_ms(streams + held, 1, held), streams - 1 + outcome.kept
-        if drafting.stand.drafted_round(kept / streams, round_ms, price_ms(streams, 0, 0)):
+            round_ms = price_ms(flight.rows, flight.drafting, flight.held[1])
+        if drafting.stand.drafted_round(sum(kept) / streams, round_ms, price_ms(streams, 0, 0)):
             drafting.acceptance.restore(outcome.accepted)

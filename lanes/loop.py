@@ -221,7 +221,7 @@ class Lanes:
             self.rounds += 1
             kept = [outcome.kept for outcome in outcomes]
             for outcome in outcomes:
-                self._account(outcome, kept, round_ms)
+                self._account(outcome, flight, kept, round_ms)
                 outcome.advance()
             failed = self._commit(flight, outcomes, kept)
             for_each(
@@ -250,8 +250,8 @@ class Lanes:
         self._flights.land(flight)
         return failed
 
-    def _account(self, outcome: Outcome, kept: Sequence[int], round_ms: float | None) -> None:
-        """Count a verified window of a round that kept so many rows of each, and tell its sources of drafts."""
+    def _account(self, outcome: Outcome, flight: Flight, kept: Sequence[int], round_ms: float | None) -> None:
+        """Count a verified window of a flight that kept so many rows of each, and tell its sources of drafts."""
         window, stream = outcome.window, outcome.window.stream
         stream.last_round = self.rounds
         if not outcome.tokens:
@@ -262,7 +262,7 @@ class Lanes:
             stream.proposer.observe(outcome.tokens, copied, len(kept) == 1)
         stream.offer = None
         if stream.drafting is not None:
-            self._asking.observe(outcome, stream.drafting, kept, round_ms)
+            self._asking.observe(outcome, stream.drafting, flight, kept, round_ms)
 
     # How streams move on and end.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.lanes import test_ahead, test_aside_loop, test_asking, test_drafter_oracle, test_never_loses
+from tests.lanes import test_ahead, test_ahead_pays, test_aside_loop, test_asking, test_drafter_oracle, test_never_loses
 from tests.stubs import BrokenContractError
 
 Guard = Callable[[], Any]
@@ -39,6 +39,7 @@ def turns_red(plant: Plant, guard: Guard, monkeypatch: pytest.MonkeyPatch) -> No
             guard()
     finally:
         test_never_loses.decode_ms.cache_clear()
+        test_ahead_pays.decode_ms.cache_clear()
 
 
 # What has to notice.

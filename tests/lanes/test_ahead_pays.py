@@ -22,11 +22,16 @@ TOKENS = 400
 
 
 @cache
-def decode_ms(streams: int, lands: float, salt: int, *, drafts: bool = True, ahead: bool = True) -> float:
-    """Simulated milliseconds until the replies of all streams are whole; `salt` decides which drafts land."""
+def decode_ms(
+    streams: int, lands: float, salt: int, *, drafts: bool = True, ahead: bool = True, from_position: int = 0
+) -> float:
+    """Simulated milliseconds until the replies of all streams are whole.
+
+    `salt` decides which drafts land; none does before `from_position`.
+    """
 
     def landing(stream: Stream, position: int) -> bool:
-        return hash((stream.lane, position, salt)) % 1000 < 1000 * lands
+        return position >= from_position and hash((stream.lane, position, salt)) % 1000 < 1000 * lands
 
     target: dict[str, Any] = {"widths": tuple(WINDOW_MS), "window_ms": WINDOW_MS, "logprobs": False}
     run = DraftedRun(
@@ -73,6 +78,12 @@ def test_company_loses_little_while_it_learns(streams: int, lands: float) -> Non
     speeds = [plain_ms / decode_ms(streams, lands, salt) for salt in SALTS]
     assert fmean(speeds) >= LEAST_OF_EACH
     assert min(speeds) >= LEAST_WHILE_LEARNING
+
+
+@pytest.mark.parametrize("streams", [1, 4, 8, 16])
+def test_a_company_that_stood_aside_comes_back_where_drafts_land_again(streams: int) -> None:
+    plain_ms = decode_ms(streams, 0.0, 0, drafts=False)
+    assert plain_ms / decode_ms(streams, 0.95, 7, from_position=100) >= 1.15
 
 
 @pytest.mark.parametrize("streams", [1, 4, 16])

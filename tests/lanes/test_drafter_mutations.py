@@ -10,6 +10,7 @@ import pytest
 
 from tests.lanes import (
     test_ahead,
+    test_ahead_pays,
     test_asking,
     test_drafted,
     test_drafter_oracle,
@@ -142,6 +143,16 @@ def probes_wait_for_the_host(plant: pytest.MonkeyPatch) -> None:
         )
 
     plant.setattr(Ahead, "plan", plan)
+
+
+@caught_by(lambda: test_ahead_pays.test_a_company_that_stood_aside_comes_back_where_drafts_land_again(8))
+def one_streams_drafts_have_to_pay_for_all(plant: pytest.MonkeyPatch) -> None:
+    real = asking.Asking._settle_probe
+
+    def settle(self: Any, drafting: Any, outcome: Any, flight: Any, kept: Sequence[int], round_ms: Any) -> None:
+        real(self, drafting, outcome, flight, [outcome.kept, *[1] * (len(kept) - 1)], round_ms)
+
+    plant.setattr(asking.Asking, "_settle_probe", settle)
 
 
 @caught_by(rounds)
