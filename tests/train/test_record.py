@@ -12,7 +12,7 @@ def curve(points: int) -> list[dict[str, float]]:
 
 
 def test_a_short_curve_is_kept_whole() -> None:
-    assert thinned(curve(200)) == curve(200)
+    assert thinned(curve(100)) == curve(100)
     assert thinned([]) == []
 
 

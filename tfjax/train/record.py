@@ -22,7 +22,7 @@ from tfjax.train.small_settings import NAME, Settings
 from tfjax.train.small_step import TrainState
 
 RECORD, PLOT = "training.json", "loss.svg"
-MOST_POINTS = 200
+MOST_POINTS = 100
 PACKAGES = ("jax", "jaxlib", "optax", "orbax-checkpoint", "numpy")
 
 
