@@ -10,7 +10,6 @@ RATE = 0.15
 STEADY_RATE = 0.05
 FIRST_WEIGHT = 3
 FLOOR = 0.05
-RELAXING = 0.05
 STEADY_AFTER = round(1 / STEADY_RATE) - FIRST_WEIGHT
 RATES = [1 / (FIRST_WEIGHT + seen) for seen in range(STEADY_AFTER)] + [STEADY_RATE]
 
@@ -95,14 +94,11 @@ class Acceptance:
         self._seen[place] = min(self._seen[place] + 1, STEADY_AFTER)
         self._chances[place] = max(FLOOR, self._chances[place] + rate * (chance - self._chances[place]))
 
-    def relax(self) -> None:
-        """None of the stream's drafts was asked for in a shared round: come closer to how those of all streams land.
-
-        A stream whose first drafts had no luck would get none else, and never show that they land as well as any.
-        """
+    def relax(self, rate: float) -> None:
+        """Come closer, by this part of the way, to how drafts land in all streams together."""
         if self._usual is not None:
             for place, chance in enumerate(self._chances):
-                self._chances[place] += RELAXING * (self._usual.seen(place + 1) - chance)
+                self._chances[place] += rate * (self._usual.seen(place + 1) - chance)
 
     def restore(self, kept: int) -> None:
         """Trust the first `kept` depths at least as much as before anything was learned."""

@@ -32,18 +32,26 @@ class Ahead:
         self._drafted = drafted
 
     @property
-    def lands(self) -> bool:
-        """Whether rounds run ahead in any company: the target takes windows behind any that are in flight."""
+    def in_any_company(self) -> bool:
+        """Whether the target takes windows behind any that are in flight, so that no company keeps it waiting."""
         return self._drafted is not None and self._drafted.lands and self._drafted.held_on_target
 
     def plan(self, flight: Flight) -> tuple[Sequence[Window], Sequence[Ask]]:
         """The windows of the next round, and what drafts were queued for it; no windows where it has to wait."""
-        starts = self._any_starts(flight) if self.lands else self._whole_starts(flight)
+        starts = self._any_starts(flight) if self.in_any_company else self._whole_starts(flight)
         if not starts or not all(map(self._has_room, starts)):
             return NOT_YET
-        if flight.is_plain and self._asking.may_pass([start.stream for start in starts]):
+        if flight.is_plain and self._are_plain(starts):
             return [start.window(0) for start in starts], ()
-        return self._plan_drafts(self._drafted, starts) if self._drafted is not None and self.lands else NOT_YET
+        if self._drafted is not None and self.in_any_company:
+            return self._plan_drafts(self._drafted, starts)
+        return NOT_YET
+
+    def _are_plain(self, starts: Sequence[Start]) -> bool:
+        """Whether there can be drafts for none of them. What follows a known text has to be looked for."""
+        joining = [start.stream for start in starts if start.behind is None]
+        behind = [start.stream for start in starts if start.behind is not None]
+        return all(stream.proposer is None for stream in joining) and self._asking.may_pass(behind)
 
     def _whole_starts(self, flight: Flight) -> list[Start]:
         """Of the flight's own streams, if these are all and none of them ends.
@@ -55,11 +63,15 @@ class Ahead:
         return starts if whole and (len(starts) == 1 or self._drafted is None) else []
 
     def _any_starts(self, flight: Flight) -> list[Start]:
-        """Of all streams that can have rows in the next round, in flight or not."""
+        """Of all streams that can have rows in the next round, in flight or not.
+
+        One that is not in flight although it was asked for drafts waits for its turn; then the others wait as well.
+        """
         in_flight = {window.stream for window in flight.windows}
         joining = [stream for stream in self._roster.decoding if stream not in in_flight and not stream.cancelled]
         starts = _behind(flight) + [Start(stream) for stream in joining]
-        return starts if self._planner.fits(len(starts)) and not self._roster.any_paused else []
+        waiting = self._roster.any_paused or any(stream.offer is not None for stream in joining)
+        return [] if waiting or not self._planner.fits(len(starts)) else starts
 
     def _has_room(self, start: Start) -> bool:
         """Whether the row's place is sure to be in its stream's pages. Forced tokens wait for their turn."""

@@ -79,6 +79,7 @@ class Asking:
         wants_plain = self._prices.wants_plain(len(streams))
         chains = {} if wants_plain else self._joint.choose(able, streams, filling)
         if any(offer.tokens and sum(offer.chances) >= sum(chains.get(stream, ())) for stream, offer in offers.items()):
+            self._ask_again(streams)
             return None
         self._expect(chains)
         return [Ask(stream, len(chain), stream.unread) for stream, chain in chains.items()]
@@ -90,6 +91,15 @@ class Asking:
         if stream.proposer is None or stream.forced:
             return NOTHING
         return stream.proposer.propose(self._room.drafts(stream))
+
+    @staticmethod
+    def _ask_again(streams: Sequence[Stream]) -> None:
+        """Forget what streams without a window in flight were asked for. The others are asked anew once it is read."""
+        for stream in streams:
+            if not stream.unread:
+                stream.offer = None
+                if stream.drafting is not None:
+                    stream.drafting.chances, stream.drafting.asked = (), False
 
     @staticmethod
     def _expect(chains: Mapping[Stream, Sequence[float]]) -> None:
@@ -137,7 +147,8 @@ class Asking:
         if self._weighing is not None:
             self._weighing.learn(drafting, held, outcome.accepted)
         if not held:
-            drafting.stand.plain_round(drafting.asked)
+            # Where only others' drafts got rows, its probe is still to come.
+            drafting.stand.plain_round(drafting.asked and flight.is_plain)
         elif drafting.stand.probing and self._prices.known:
             self._settle_probe(drafting, outcome, flight, kept, round_ms)
         drafting.chances, drafting.asked = (), False

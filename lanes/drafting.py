@@ -9,6 +9,8 @@ from tfjax.lanes.aside import StandAside
 from tfjax.lanes.confidence import Confidence
 from tfjax.lanes.depth import PROBE_EVERY, DepthRule
 
+RELAXING = 0.05
+
 
 @dataclass(slots=True)
 class Drafting:
@@ -51,8 +53,12 @@ class Drafting:
         return self.rounds % PROBE_EVERY == PROBE_EVERY - 1
 
     def observe(self, drafted: int, accepted: int, *, alone: bool) -> None:
-        """A round of the stream ended, with `drafted` of the drafter's drafts verified (0: none)."""
+        """A round of the stream ended, with `drafted` of the drafter's drafts verified (0: none).
+
+        A stream that gets none beside others comes closer to what is usual: where its first drafts had no luck it would
+        get none else, and never show that they land as well as any.
+        """
         self.rounds += drafted > 0
         self.acceptance.observe(drafted, accepted)
         if not (drafted or alone or self.chances or self.stand.aside):
-            self.acceptance.relax()
+            self.acceptance.relax(RELAXING)

@@ -83,15 +83,15 @@ class Lanes:
         self._end_cancelled()
         self._start_waiting()
         filled = self._fill_prompt()
-        # A round that is queued before the first token is read keeps the device busy meanwhile.
-        later = self._ahead.lands and bool(self._roster.decoding)
+        # Where a round is in flight, another one queued before the first token is read keeps the device busy meanwhile.
+        later = self._flights.next is not None and self._ahead.in_any_company
         if filled is not None and not later:
             self._draw_first(filled)
         began_s = self._clock()
         flight = self._flights.take_next() or self._queue(self._plan(), began_s)
         if flight is not None:
             self._flights.next = self._run_ahead(flight)
-            self._settle(flight, timed=filled is None)
+            self._settle(flight)
         if filled is not None and later:
             self._draw_first(filled)
         return True
@@ -138,6 +138,7 @@ class Lanes:
         if not filling:
             return None
         stream = next_prompt(filling)
+        self._flights.filling = True
         with self._contained([stream]):
             self._prompts.fill(stream)
         return stream
@@ -205,7 +206,7 @@ class Lanes:
             return self._queue(windows, self._clock())
         return None
 
-    def _settle(self, flight: Flight, timed: bool) -> None:
+    def _settle(self, flight: Flight) -> None:
         """Read a forward, accept and cut, ask for the next drafts, commit each window once, and tell."""
         windows = [window for window in flight.windows if window.stream.reason is None]
         if not windows:
@@ -217,7 +218,7 @@ class Lanes:
                 for window, result in zip(flight.windows, results, strict=True)
                 if window.stream.reason is None
             ]
-            round_ms = self._round_clock.settle(flight, self._flights.next, timed)
+            round_ms = self._round_clock.settle(flight, self._flights.next)
             self.rounds += 1
             kept = [outcome.kept for outcome in outcomes]
             for outcome in outcomes:
@@ -230,8 +231,8 @@ class Lanes:
             self._fail(failed)
 
     def _lose(self, windows: Sequence[Window], error: Exception) -> None:
-        """End the streams of a forward that failed, and forget the one queued behind it."""
-        self._flights.next = None
+        """End the streams of a forward that failed. The one queued behind it is read for those that joined there."""
+        self._flights.lose(window.stream for window in windows)
         self._fail({window.stream: describe(error) for window in windows})
 
     def _commit(self, flight: Flight, outcomes: Sequence[Outcome], kept: Sequence[int]) -> dict[Stream, str]:
@@ -239,7 +240,7 @@ class Lanes:
         failed: dict[Stream, str] = {}
 
         def fail_all(error: Exception) -> None:
-            self._flights.next = None  # It has the same streams.
+            self._flights.lose(outcome.window.stream for outcome in outcomes)
             failed.update({outcome.window.stream: describe(error) for outcome in outcomes})
 
         with Contained("asking for drafts", fail_all):

@@ -16,17 +16,17 @@ class RoundClock:
         self._prices = prices
         self._settled_s = 0.0
 
-    def settle(self, flight: Flight, behind: Flight | None, timed: bool) -> float | None:
+    def settle(self, flight: Flight, behind: Flight | None) -> float | None:
         """Milliseconds that a forward which was just read took; None where that says nothing about its round.
 
         That is the time between two settled rounds, or from the round's beginning to here where the device was idle
-        before. `timed` is False where something else shared it. The flight `behind` it was queued in that time, so
-        where only one of both had the drafter at work it is a mixture.
+        before. The flight `behind` it was queued in that time, so where only one of both had the drafter at work it is
+        a mixture.
         """
         now_s = self._clock()
         round_ms = 1000 * (now_s - max(flight.began_s, self._settled_s))
         self._settled_s = now_s
-        if not timed or (behind is not None and bool(behind.held[0]) != bool(flight.held[0])):
+        if not flight.timed or (behind is not None and bool(behind.held[0]) != bool(flight.held[0])):
             return None
         streams, rows = len(flight.windows), flight.rows
         if rows > streams or not flight.held[0]:  # a plain round that paid for drafts is no measure of plain

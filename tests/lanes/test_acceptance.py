@@ -207,10 +207,10 @@ def test_without_drafts_a_stream_comes_closer_to_what_others_see() -> None:
         lucky.observe(1, 1)
     low, seen = unlucky.chance(1), usual.seen(1)
     assert low < 0.3 < 0.9 < seen
-    unlucky.relax()
+    unlucky.relax(0.05)
     assert unlucky.chance(1) == pytest.approx(low + 0.05 * (seen - low))
     for _ in range(100):
-        unlucky.relax()
+        unlucky.relax(0.05)
     assert unlucky.chance(1) == pytest.approx(seen, abs=0.01)
     assert unlucky.chance(2) == usual.chance(2), "of deeper ones it saw nothing"
 
@@ -219,5 +219,5 @@ def test_one_that_learns_for_itself_stays_where_it_is() -> None:
     stream = Acceptance()
     stream.observe(2, 0)
     before = chances(stream)
-    stream.relax()
+    stream.relax(0.5)
     assert chances(stream) == before

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.lanes.drafted_harness import FLAT_MS, GRID_MS, DraftedRun, complete, settings
+from tests.lanes.drafted_harness import FLAT_MS, GRID_MS, DraftedRun, complete, settings, silent
 from tests.lanes.harness import drafter
 from tests.lanes.test_oracle import counting, requests
 from tests.scripted_drafter import ScriptedDrafter
-from tests.stubs import VOCAB, hashed
+from tests.stubs import VOCAB, FakeClock, hashed
 from tfjax.lanes.copy_drafts import copies_for
-from tfjax.lanes.stream import Request
+from tfjax.lanes.stream import Request, Stream
 from tfjax.lanes.window import Window
 
 TARGET = {"window_ms": FLAT_MS, "held_on_target": True, "lands": True}
+ROOMY = settings(growth_rows=260, pages=200)
 
 
 def behind(run: DraftedRun) -> list[tuple[Window, ...]]:
@@ -92,9 +93,6 @@ def test_a_stream_without_drafts_keeps_nobody_waiting() -> None:
     assert len(beside) > 20
     assert all(window.stream.request.drafts or window.rows == 1 for windows in beside for window in windows)
     assert not waited(run), "nor do streams that join or end"
-
-
-ROOMY = settings(growth_rows=260, pages=200)
 
 
 @pytest.mark.parametrize("company", [1, 2, 3])
@@ -214,6 +212,79 @@ def test_a_read_that_fails_ends_its_streams_and_no_later_ones(caplog: pytest.Log
     run.admit(late)
     run.finish()
     run.check_serial(late)
+
+
+@pytest.mark.parametrize("method", ["read", "keep"])
+@pytest.mark.parametrize("call", range(4, 12))
+@pytest.mark.parametrize("drafts", [True, False])
+def test_a_stream_that_joined_behind_a_round_outlives_its_failure(method: str, call: int, drafts: bool) -> None:
+    """While it joins only the other one has a window in the forward whose read, or whose commit, fails."""
+    run = DraftedRun(ROOMY, target={**TARGET, "fail_at": {method: {call}}}, hold_ms=GRID_MS)
+    first, second = [Request(f"r{n}", (n, 2, 3), 90, sampling=hashed(n, VOCAB)) for n in range(2)]
+    second = replace(second, drafts=drafts)
+    run.admit(first)
+    for _ in range(6):
+        run.lanes.round()
+    run.admit(second)
+    run.finish()
+    for ask in (first, second):
+        stream = run.streams[ask.id]
+        if stream.reason == "error":
+            assert f"{method} call {call}" in str(stream.error)
+        else:
+            run.check_serial(ask)
+    assert run.streams["r0"].reason == "error"
+    assert run.streams["r1"].reason != "error" or call > 8
+
+
+def test_those_beyond_a_batch_are_asked_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Two of three have a turn. When one of them ends the third fits in; its drafts wait for it already."""
+    asks = [Request(f"r{n}", (n, 2, 3), (12, 90, 90)[n], sampling=hashed(n, VOCAB)) for n in range(3)]
+    served(asks, "mixed", replace(ROOMY, batch_streams=2, pages=400))
+    assert not caplog.records
+
+
+def test_a_better_offer_of_one_that_joins_is_kept_for_it() -> None:
+    """Rounds are waited for because its table is always right, so its next window has to have drafts of that."""
+    table = drafter("perfect")
+    run = DraftedRun(
+        ROOMY,
+        proposer=lambda request: table(request) if request.id == "r1" else silent(request),
+        target=TARGET,
+        hold_ms=GRID_MS,
+        fills=lambda stream: stream.request.id == "r1",
+    )
+    asks = [Request(f"r{n}", (n, 2, 3), 90, sampling=hashed(n, VOCAB)) for n in range(2)]
+    run.admit(asks[0])
+    for _ in range(8):
+        run.lanes.round()
+    run.admit(asks[1])
+    run.finish()
+    run.check_serial(*asks)
+    windows = [w for forward in run.backend.forwards for w in forward if w.stream.request.id == "r1"]
+    assert windows[0].drafts
+
+
+def test_a_chunk_of_a_prompt_is_no_rounds_time() -> None:
+    """The chunk stands on the device between a round in flight and the one that is queued behind it."""
+    seen: list[float] = []
+    clock = FakeClock()
+    run = DraftedRun(replace(ROOMY, context=250), target={**TARGET, "clock": clock}, hold_ms=GRID_MS, clock=clock)
+    prefill, learn = run.backend.prefill_step, run.lanes._prices.observe
+
+    def chunk(stream: Stream, start: int, stop: int) -> None:
+        run.backend.queue_ms(500.0)
+        prefill(stream, start, stop)
+
+    run.backend.prefill_step = chunk  # type: ignore[method-assign]
+    run.lanes._prices.observe = lambda *given, **more: (seen.append(given[2]), learn(*given, **more))[1]  # type: ignore[assignment, func-returns-value, method-assign]
+    run.admit(Request("r0", (0, 2, 3), 90, sampling=hashed(0, VOCAB), drafts=False))
+    for _ in range(6):
+        run.lanes.round()
+    run.admit(Request("r1", tuple(range(30)), 30, sampling=hashed(1, VOCAB), drafts=False))
+    run.finish()
+    assert len(seen) > 60
+    assert max(seen) < 100
 
 
 def test_a_hold_that_fails_behind_a_round_ends_its_streams_after_that_round() -> None:

@@ -60,6 +60,7 @@ class Case:
             filled = self.run.lanes._fill_prompt()
             assert filled is not None
             self.run.lanes._draw_first(filled)
+        self.run.lanes._flights.filling = False
 
     def secure(self, streams: Sequence[Stream]) -> bool:
         self.run.streams["paused"].paused = self.paused

@@ -157,7 +157,7 @@ def one_streams_drafts_have_to_pay_for_all(plant: pytest.MonkeyPatch) -> None:
 
 @caught_by(rounds)
 def unlucky_streams_never_come_back(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(Acceptance, "relax", lambda self: None)
+    plant.setattr(Acceptance, "relax", lambda self, rate: None)
 
 
 @caught_by(test_ahead.test_none_does_while_tokens_are_forced)

@@ -34,7 +34,7 @@ def test_from_queueing_where_the_device_was_idle() -> None:
     clock.advance_ms(50)
     queued = flight(clock, {})
     clock.advance_ms(30)
-    assert rounds.settle(queued, None, timed=True) == pytest.approx(30)
+    assert rounds.settle(queued, None) == pytest.approx(30)
     assert prices.seen == [(1, 1, 30.0, 0, 0)]
 
 
@@ -44,18 +44,19 @@ def test_from_the_round_before_where_it_was_queued_ahead() -> None:
     clock.advance_ms(10)
     ahead = flight(clock, {})
     clock.advance_ms(20)
-    assert rounds.settle(first, None, timed=True) == pytest.approx(30)
+    assert rounds.settle(first, None) == pytest.approx(30)
     clock.advance_ms(25)
-    assert rounds.settle(ahead, None, timed=True) == pytest.approx(25)
+    assert rounds.settle(ahead, None) == pytest.approx(25)
 
 
 def test_a_round_that_shared_its_time_teaches_nothing_but_ends_there() -> None:
     clock, prices, rounds = clocked()
     first, ahead = flight(clock, {}), flight(clock, {})
     clock.advance_ms(40)
-    assert rounds.settle(first, None, timed=False) is None
+    first.timed = False
+    assert rounds.settle(first, None) is None
     clock.advance_ms(5)
-    assert rounds.settle(ahead, None, timed=True) == pytest.approx(5)
+    assert rounds.settle(ahead, None) == pytest.approx(5)
     assert len(prices.seen) == 1
 
 
@@ -73,7 +74,7 @@ def test_what_prices_are_told(windows: list[dict[str, Any]], held: tuple[int, in
     clock, prices, rounds = clocked()
     queued = flight(clock, *windows, held=held)
     clock.advance_ms(7)
-    assert rounds.settle(queued, None, timed=True) == pytest.approx(7)
+    assert rounds.settle(queued, None) == pytest.approx(7)
     assert prices.seen == ([] if seen is None else [seen])
 
 
@@ -86,5 +87,5 @@ def test_a_round_in_which_the_drafter_began_or_ceased_says_nothing(
     for own, behind, known in ((held[0], held[1], False), (held[0], held[0], True)):
         queued = flight(clock, {"held": own[1]}, held=own)
         clock.advance_ms(7)
-        assert (rounds.settle(queued, flight(clock, {}, held=behind), timed=True) is not None) is known
+        assert (rounds.settle(queued, flight(clock, {}, held=behind)) is not None) is known
         assert bool(prices.seen) is known

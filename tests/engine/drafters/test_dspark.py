@@ -177,7 +177,9 @@ def test_plain_rounds_are_known_too(stage: Stage) -> None:
     pair.end(streams)
 
 
-def test_only_opened_lanes_are_absorbed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_absorbed_for_opened_lanes_and_known_of_no_others(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[Any] = []
     absorb = stage.drafter.step.absorb
 
@@ -195,7 +197,10 @@ def test_only_opened_lanes_are_absorbed(stage: Stage, monkeypatch: pytest.Monkey
     assert len(calls) == 1, "no row of a stream that drafts"
     pair.round([drafted, plain], [0, 0])
     assert len(calls) == 2
-    assert calls[1][0].tolist() == [2, *[MEMORY.lanes] * 3]
+    assert calls[1][0].tolist() == [2, 0, *[MEMORY.lanes] * 2]
+    assert stage.drafter.can_draft(drafted)
+    assert not stage.drafter.can_draft(plain)
+    assert stage.knows(stage.drafter, drafted), "another lane's rows changed none of its own"
     pair.end([drafted])
     stage.target.release(plain)
 

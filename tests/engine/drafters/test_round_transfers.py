@@ -58,21 +58,24 @@ def lanes_of(stage: Stage) -> Lanes:
     return Lanes(backend, lambda: next(ticks) / 1000, settings, Deaf(), lambda request: Silent())
 
 
-def drafting_lanes(stage: Stage, prompts: int, kind: str) -> Lanes:
-    """The loop with replies under way that all draft."""
+def drafting_lanes(stage: Stage, prompts: int, kind: str, plain: int = -1) -> Lanes:
+    """The loop with replies under way that all draft, but for number `plain`."""
     lanes = lanes_of(stage)
     for number, prompt in enumerate(PROMPTS[:prompts]):
-        lanes.admit(Request(f"r{number}", prompt, MEMORY.context - len(prompt), sampling=KINDS[kind]))
+        most, drafts = MEMORY.context - len(prompt), number != plain
+        lanes.admit(Request(f"r{number}", prompt, most, sampling=KINDS[kind], drafts=drafts))
     for _ in range(2 * prompts + 4):
         lanes.round()
     return lanes
 
 
 @pytest.mark.parametrize("kind", ["greedy", "penalised"])
-@pytest.mark.parametrize("streams", [1, 4])
-def test_twenty_rounds_move_their_inputs_and_results_alone(holding_stage: Stage, streams: int, kind: str) -> None:
+@pytest.mark.parametrize(("streams", "plain"), [(1, -1), (4, -1), (4, 2)])
+def test_twenty_rounds_move_their_inputs_and_results_alone(
+    holding_stage: Stage, streams: int, plain: int, kind: str
+) -> None:
     stage = holding_stage
-    lanes = drafting_lanes(stage, streams, kind)
+    lanes = drafting_lanes(stage, streams, kind, plain)
     before = compiles()
     with counted_transfers(stage.target, stage.drafter) as log:
         lanes.round()  # What it reads was queued before reads are counted.

@@ -119,21 +119,18 @@ class DSparkDrafter:
     # Features
 
     def listen(self, features: jax.Array, buffer: RowsBuffer) -> None:
-        """Take the rows of a queued forward that belong to opened lanes, the rejected ones too.
+        """Take the rows of a queued forward where there are opened lanes among them, the rejected rows too.
 
-        A call that fails costs the drafter what it knew, and nobody else anything.
+        Rows of other lanes are written beside them, to pages of their own: nobody reads what is not known. A call that
+        fails costs the drafter what it knew, and nobody else anything.
         """
         opened = [run.lane in self._lanes for run in buffer.runs]
         for run, known in zip(buffer.runs, opened, strict=True):
             self._known.note(self.target.pages.held(run.lane), run, known=known)
         if not any(opened):
             return
-        places = buffer.places
-        if not all(opened):
-            lane, position = places
-            places = np.stack([np.where(np.isin(lane, list(self._lanes)), lane, self.memory.lanes), position])
         try:
-            self.cache = self.step.absorb(self.cache, features, places, self.target.page_table)
+            self.cache = self.step.absorb(self.cache, features, buffer.places, self.target.page_table)
         except Exception as error:  # noqa: BLE001 (the target and its streams do without)
             log.warning("%s lost its context: %s", self.model.name, error)
             self.forget()
