@@ -85,16 +85,20 @@ class JointDepths:
     def _share(self, live: Sequence[Stream], wanted: Mapping[Stream, Chain], price_ms: Price) -> Share:
         """The best allocation in which the drafter serves `wanted`; it counts drafts that lie with it already."""
         chains = [wanted.get(stream) or waiting(stream) for stream in live] + [()] * self._filling
-        held = [stream in wanted or is_held(stream) for stream in live] + [False] * self._filling
-        return unweighed(chains, held, fixed_rows(live), self._most_rows, price_ms, self._prices.steps)
+        served = self._served(live, wanted)
+        return unweighed(chains, served, fixed_rows(live), self._most_rows, price_ms, self._prices.steps)
 
     def _share_of_likely(self, live: Sequence[Stream], wanted: Mapping[Stream, Chain], price_ms: Price) -> Share:
         """The same where drafts that turn out unlikely are dropped before they cost rows."""
         nodes = [
             self._nodes(stream, wanted[stream]) if stream in wanted else certain(waiting(stream)) for stream in live
         ] + [()] * self._filling
-        held = [stream in wanted or is_held(stream) for stream in live] + [False] * self._filling
-        return weighed(nodes, held, fixed_rows(live), self._most_rows, price_ms, self._prices.steps)
+        served = self._served(live, wanted)
+        return weighed(nodes, served, fixed_rows(live), self._most_rows, price_ms, self._prices.steps)
+
+    def _served(self, live: Sequence[Stream], wanted: Mapping[Stream, Chain]) -> list[bool]:
+        """Whose drafts take time of the drafter; those that are filled have none."""
+        return [stream in wanted or is_held(stream) for stream in live] + [False] * self._filling
 
     @staticmethod
     def _nodes(stream: Stream, chain: Chain) -> Sequence[Node]:
