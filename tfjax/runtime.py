@@ -27,8 +27,10 @@ NUMERIC_VARIABLES = (
 """Variables that would change what is computed, and with it the tokens."""
 
 HARMLESS_XLA_FLAGS = (
+    "--xla_cmd_buffer_trace_cache_size",
     "--xla_dump_",
     "--xla_force_host_platform_device_count",
+    "--xla_gpu_command_buffer",
     "--xla_gpu_cuda_data_dir",
     "--xla_gpu_enable_command_buffer",
 )
