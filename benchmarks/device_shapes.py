@@ -155,7 +155,7 @@ def _make(shape: Shape, kernels: str) -> Made:
     cache = drafter.empty_cache(memory.pages + 1, memory.lanes + 1)
     programs = [
         *(partial(step.prepare, bucket, first.state, table) for bucket in buckets.values()),
-        *(partial(block_step.prepare_holding, bucket, cache, first.state.tables, table) for bucket in holds),
+        *(partial(block_step.prepare_holding, bucket, cache, first.state, table) for bucket in holds),
     ]
     compile_all(programs, "compiling", lambda phase, share: None)
     seconds = {"weights": weights_s, "compiling": time.perf_counter() - start}
@@ -208,11 +208,11 @@ def _hold(made: Made, streams: int, depth: int) -> Callable[[], Any]:
     buffer["temperature"][:], buffer["tile_count"][0] = 1.0, streams
     asks[ASK_FIELDS.index("token")], asks[ASK_FIELDS.index("slots")] = 1 + np.arange(streams), bucket.slots
     asks[ASK_FIELDS.index("depth")] = depth
-    tables = made.backends[ROWS[0]].state.tables
+    state = made.backends[ROWS[0]].state
     told = np.concatenate([buffer.matrix, asks])
 
     def run() -> Any:
-        drafts, made.cache = made.holds.hold(bucket, made.cache, tables, told, made.page_table)
+        drafts, _, made.cache = made.holds.hold(bucket, made.cache, state, told, made.page_table)
         return drafts.token
 
     return run

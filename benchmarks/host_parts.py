@@ -114,11 +114,6 @@ def parts_of(engine: Engine, target: TargetBackend, drafter: DSparkDrafter) -> I
         (target.step, lambda bucket: "verify" if bucket in target.plan.verify else "prompt"),
         (drafter.step, lambda key: "absorb" if isinstance(key, int) else "hold"),
     ]
-    if target.held is not None:
-        methods.append((target.held, "put", "lay out held tokens"))
-        owners.append((target.held, lambda rows: "put"))
-    if target.landing is not None:
-        owners.append((target.landing, lambda key: key[0]))
     with ExitStack() as patches:
         for owner, name, part in methods:
             patches.enter_context(patch.object(owner, name, parts.timed(part, getattr(owner, name))))

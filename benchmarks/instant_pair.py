@@ -33,7 +33,7 @@ from tfjax.engine.rows_buffer import FIELDS, unpack
 from tfjax.engine.shapes import int32
 from tfjax.engine.step import Bucket, State, Step, Stepped
 from tfjax.engine.target import TargetBackend
-from tfjax.kernels.draw import Drawn
+from tfjax.engine.unread import Unread
 from tfjax.kernels.routes import Route
 from tfjax.lanes.drafted import Drafted
 from tfjax.lanes.proposer import Silent
@@ -57,11 +57,8 @@ def instant_step(step: Step, bucket: Bucket, state: State, page_table: jax.Array
     def program(parameters: Any, state: State, token: Any, matrix: jax.Array, page_table: Any) -> Stepped:
         field = unpack(matrix)
         drawn = text_at(field["position"][field["draw_row"][: bucket.draws]] + 1)
-        _, logits, features, _ = jax.tree.map(
-            lambda like: jnp.zeros(like.shape, like.dtype), given._replace(state=None)
-        )
-        rest = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), given.drawn)
-        return Stepped(Drawn(drawn, *rest[1:]), logits, features, state)
+        made = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), given._replace(state=None))
+        return made._replace(drawn=made.drawn._replace(token=drawn), state=state)
 
     return _compiled(program, step.parameters, state, token, matrix, page_table)
 
@@ -73,16 +70,16 @@ def instant_absorb(step: BlockStep, rows: int, features: Any, cache: Any, page_t
     return _compiled(program, step.parameters, cache, features, int32(2, rows), page_table)
 
 
-def instant_hold(step: BlockStep, streams: int, cache: Any, tables: Any, page_table: jax.Array) -> Any:
+def instant_hold(step: BlockStep, streams: int, cache: Any, state: State, page_table: jax.Array) -> Any:
     plan = step.plan
 
-    def program(parameters: Any, cache: Any, tables: Any, told: jax.Array, pages: Any) -> Any:
+    def program(parameters: Any, cache: Any, tables: Any, unread: Unread, told: jax.Array, pages: Any) -> Any:
         position = jnp.pad(unpack(told)["position"], (0, plan.most_streams - streams))
         token = text_at(position[:, None] + 1 + jnp.arange(plan.depth))
-        return Drafts(token, jnp.full(token.shape, 0.95)), cache
+        return Drafts(token, jnp.full(token.shape, 0.95)), unread.drafts, cache
 
     told = int32(len(FIELDS) + len(ASK_FIELDS), streams)
-    return _compiled(program, step.parameters, cache, tables, told, page_table)
+    return _compiled(program, step.parameters, cache, state.tables, state.unread, told, page_table)
 
 
 def _compiled(program: Callable[..., Any], *arguments: Any) -> Any:
@@ -120,7 +117,7 @@ def started(
     drafter.hold_ms = {count: {1: HOLD_MS, blocks.depth: HOLD_MS} for count in (1, memory.lanes)}
     step, width = drafter.step, len(own.taps) * own.target_hidden
     for hold in blocks.holds:
-        step._compiled[hold] = instant_hold(step, hold.streams, drafter.cache, target.state.tables, target.page_table)
+        step._compiled[hold] = instant_hold(step, hold.streams, drafter.cache, target.state, target.page_table)
     for rows in blocks.absorbs:
         features = jax.ShapeDtypeStruct((rows, width), drafting.loaded.dtype)
         step._compiled[rows] = instant_absorb(step, rows, features, drafter.cache, target.page_table)

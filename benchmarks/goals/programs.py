@@ -22,6 +22,7 @@ from tfjax.engine.kernel_choice import Kernels, choose_kernels
 from tfjax.engine.lane_tables import empty_tables
 from tfjax.engine.nearness import Reference
 from tfjax.engine.step import State, Step
+from tfjax.engine.unread import nothing_unread
 from tfjax.engine.weights import LoadedModel
 from tfjax.kernels.matmul import MIN_ROWS
 from tfjax.kernels.paged_attention import PAGE_ROWS
@@ -55,6 +56,7 @@ def abstract_start(config: LlamaConfig, kernels: str, *, drafter: bool) -> Abstr
         lambda: State(
             empty(config, LANES * PAGES + 1, PAGE_ROWS, LANES + 1, DTYPE),
             empty_tables(LANES + 1, config.vocab, CONTEXT),
+            nothing_unread(LANES + 1),
         )
     )
     pages: Any = jax.ShapeDtypeStruct((LANES + 1, PAGES), jnp.int32)
@@ -89,7 +91,7 @@ def _drafter_programs(config: DSparkConfig, run_by: Kernels, target: Plan, state
     )
     width = len(config.taps) * config.target_hidden
     return [
-        *(partial(step.prepare_holding, bucket, cache, state.tables, pages) for bucket in plan.holds),
+        *(partial(step.prepare_holding, bucket, cache, state, pages) for bucket in plan.holds),
         *(
             partial(step.prepare_absorbing, cache, jax.ShapeDtypeStruct((rows, width), DTYPE), pages)
             for rows in plan.absorbs

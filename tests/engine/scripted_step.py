@@ -71,7 +71,7 @@ class ScriptedStep:
         drawn = logits[buffer["draw_row"][: bucket.draws]]
         nothing: Any = None
         tokens: Any = Drawn(drawn.argmax(1) + self.drawn_off(forward), nothing, nothing, nothing)
-        return Stepped(tokens, drawn, None, State(tuple(cache), nothing))
+        return Stepped(tokens, nothing, nothing, drawn, None, State(tuple(cache), nothing))
 
     def drawn_off(self, forward: Forward) -> int:
         """What a faulty draw adds to every token."""

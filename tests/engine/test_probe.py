@@ -158,7 +158,7 @@ class ModelStep:
         logits, cache = self.forward(bucket, self.parameters, state.cache, token, matrix, page_table)
         nothing: Any = None
         drawn = Drawn(jnp.zeros(bucket.draws, jnp.int32), nothing, nothing, nothing)
-        return Stepped(drawn, logits, None, state._replace(cache=cache))
+        return Stepped(drawn, token, nothing, logits, None, state._replace(cache=cache))
 
 
 def probed_model() -> ProbeReport:

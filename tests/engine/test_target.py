@@ -13,9 +13,10 @@ from tfjax.engine.api import Sampling
 from tfjax.engine.buckets import row_invariant_plan
 from tfjax.engine.lane_tables import bytes_per_lane
 from tfjax.engine.memory import MemoryPlan
-from tfjax.engine.rows_buffer import RowsBuffer, Run
+from tfjax.engine.rows_buffer import LANE_AND_POSITION, RowsBuffer, Run
 from tfjax.engine.step import Bucket, Stepped
 from tfjax.engine.target import TargetBackend, WindowMismatch, empty_state
+from tfjax.engine.unread import FIRST, HELD
 from tfjax.engine.weights import LoadedModel
 from tfjax.kernels.draw import TOP_LOGPROBS, Drawn
 from tfjax.lanes.backend import Backend
@@ -46,7 +47,8 @@ class RecordingStep:
         logprob = -np.arange(draws, dtype=np.float32)
         ids = np.arange(draws * TOP_LOGPROBS).reshape(draws, TOP_LOGPROBS)
         nothing: Any = None
-        return Stepped(Drawn(order, logprob, ids, -ids.astype(np.float32)), nothing, self.features, state)
+        drawn = Drawn(order, logprob, ids, -ids.astype(np.float32))
+        return Stepped(drawn, jnp.asarray(token), matrix[LANE_AND_POSITION], nothing, self.features, state)
 
 
 class Target:
@@ -127,20 +129,30 @@ def test_padding_rows_go_to_the_scratch_lane() -> None:
 def test_a_stream_that_runs_ahead_takes_its_token_on_the_device() -> None:
     target = Target()
     stream = target.stream()
-    on_device = jnp.array([61, 0], jnp.int32)
-    target.step.orders.append(on_device)
     target.backend.verify([Window(stream, 5, 60)])
     target.backend.verify([Window(stream, 6, None)])
-    assert target.last[1] is on_device
+    assert target.last[1].tolist() == [FIRST, 0]
     assert target.last[2]["position"][0] == 6
+    assert target.last[2]["behind"].tolist() == [1, 0]
+    assert target.last[2]["tile_behind"].tolist() == [1, 0]
 
 
-def test_running_ahead_of_several_rows_is_refused_where_windows_are_not_landed() -> None:
-    target = Target()
-    stream = target.stream()
+def test_a_listener_is_told_all_that_a_window_behind_an_unread_one_may_be() -> None:
+    target, told = Target(), []
+    stream, other = target.stream(0), target.stream(1)
     target.backend.verify([Window(stream, 5, 60, (1, 2, 3))])
-    with pytest.raises(WindowMismatch, match="lands no windows"):
-        target.backend.verify([Window(stream, 6, None)])
+    target.backend.listener = lambda features, places, runs: told.append(list(runs))
+    target.step.features = "rows"
+    target.backend.verify([Window(stream, 6, None), Window(other, 5, 61)])
+    assert told == [[Run(0, 6, 4), Run(1, 5, 1)]]
+
+
+def test_a_lane_without_a_window_in_flight_has_nothing_to_stand_behind() -> None:
+    target = Target()
+    stream, other = target.stream(0), target.stream(1)
+    target.backend.verify([Window(stream, 5, 60)])
+    with pytest.raises(WindowMismatch, match="lanes \\[1\\] have no window"):
+        target.backend.verify([Window(stream, 6, None), Window(other, 5, None)])
 
 
 def test_what_was_read_is_given_up_and_no_window_can_wait_for_it() -> None:
@@ -167,21 +179,20 @@ def test_what_nobody_is_left_to_read_is_given_up() -> None:
 
 def test_plain_windows_in_company_take_the_draws_of_the_device() -> None:
     target = Target()
-    one, two = target.stream(0), target.stream(2)
-    on_device = jnp.array([61, 62, 0, 0], jnp.int32)
-    target.step.orders.append(on_device)
+    one, two, three = target.stream(0), target.stream(2), target.stream(1)
     target.backend.verify([Window(one, 5, 60), Window(two, 9, 60)])
-    target.backend.verify([Window(one, 6, None), Window(two, 10, None)])
-    assert target.last[1] is on_device
-    assert target.last[2]["position"][:2].tolist() == [6, 10]
+    target.backend.verify([Window(two, 10, None), Window(three, 5, 62), Window(one, 6, None)])
+    assert target.last[1].tolist() == [FIRST, 62, FIRST, 0]
+    assert target.last[2]["position"][:3].tolist() == [10, 5, 6]
+    assert target.last[2]["behind"].tolist() == [1, 0, 1, 0]
 
 
-def test_windows_in_another_order_need_to_be_landed() -> None:
+def test_drafts_that_wait_on_the_device_are_stood_in_for() -> None:
     target = Target()
     one, two = target.stream(0), target.stream(2)
-    target.backend.verify([Window(one, 5, 60), Window(two, 9, 60)])
-    with pytest.raises(WindowMismatch, match="lands no windows"):
-        target.backend.verify([Window(two, 10, None), Window(one, 6, None)])
+    target.backend.held = lambda stream: stream is one
+    target.backend.verify([Window(one, 5, 60, held=2), Window(two, 9, 61, held=1)])
+    assert target.last[1].tolist() == [60, HELD, HELD - 1, 61, 61, 0, 0, 0]
 
 
 def test_logprobs_are_those_of_the_windows_rows() -> None:
@@ -292,14 +303,17 @@ def test_sizes_of_the_state() -> None:
 def test_a_listener_is_told_every_forwards_features_and_rows() -> None:
     target, told = Target(), []
     stream, other = target.stream(0), target.stream(1)
-    target.backend.listener = lambda features, buffer: told.append((features, list(buffer.runs)))
+    target.backend.listener = lambda features, places, runs: told.append((features, places.tolist(), list(runs)))
     target.backend.prefill_step(stream, 0, 3)
     assert told == [], "a step without taps has none"
     target.step.features = "rows"
     target.backend.prefill_step(stream, 3, 5)
     windows = [Window(stream, 5, 1, (2, 3)), Window(other, 5, 1)]
     target.backend.verify(windows)
-    assert told == [("rows", [Run(0, 3, 2)]), ("rows", [Run(0, 5, 3), Run(1, 5, 1)])]
+    assert told == [
+        ("rows", [[0, 0], [3, 4]], [Run(0, 3, 2)]),
+        ("rows", [[0, 0, 0, 1], [5, 6, 7, 5]], [Run(0, 5, 3), Run(1, 5, 1)]),
+    ]
     assert list(target.backend.pages.held(1)) == [4, 5]
     target.step.orders.append(RuntimeError("out of memory"))
     with pytest.raises(RuntimeError):

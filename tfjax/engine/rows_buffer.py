@@ -12,14 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 FIELDS: dict[str, Any] = {
-    # per row
+    # per row; `behind` is 1 where it stands behind a window that the host has not read (see unread)
     "lane": np.int32,
     "position": np.int32,
+    "behind": np.int32,
     # per tile; the count stands in column 0
     "tile_count": np.int32,
     "tile_start": np.int32,
     "tile_lane": np.int32,
     "tile_last": np.int32,
+    "tile_behind": np.int32,
     # per draw
     "draw_row": np.int32,
     "temperature": np.float32,
@@ -68,13 +70,11 @@ class RowsBuffer:
 
     Attributes:
         runs: what `lay_out` laid in it.
-        places: int32 [2, rows], lane and position of each row; on the device where the host does not know them.
     """
 
     def __init__(self, columns: int):
         self.runs: Sequence[Run] = ()
         self.matrix: NDArray[np.int32] = _neutral(columns).copy()
-        self.places: Any = self.matrix[LANE_AND_POSITION]
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         field: NDArray[Any] = self.matrix[PLACE[name]]

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from tfjax.engine.kept_programs import NOTHING_KEPT, Compile, KeptPrograms, Program
-from tfjax.engine.rows_buffer import FIELDS, unpack
+from tfjax.engine.rows_buffer import FIELDS, LANE_AND_POSITION, unpack
 from tfjax.engine.shapes import int32
+from tfjax.engine.unread import Unread, landed, resolved
 from tfjax.kernels.draw import Drawn, DrawRules, LaneTables, draw_as_read
 from tfjax.kernels.paged_attention import Tiles
 from tfjax.kernels.routes import Route
@@ -36,10 +37,14 @@ class Bucket:
 
 
 class State(NamedTuple):
-    """Everything on the device that a forward changes: the model's cache and the lanes' tables."""
+    """Everything on the device that a forward changes: the model's cache and the lanes' tables.
+
+    `unread` is None where no forward is ever queued behind one that the host has not read.
+    """
 
     cache: Any
     tables: LaneTables
+    unread: Unread | None = None
 
 
 class Stepped(NamedTuple):
@@ -47,12 +52,16 @@ class Stepped(NamedTuple):
 
     Attributes:
         drawn: of the drawn rows.
+        token: int32 [rows], the rows' tokens, negative for drafts that were not made.
+        places: int32 [2, rows], lane and position of each row.
         logits: float32 [draws, V], of the same rows.
         features: [rows, taps * D], the residual stream after each tapped layer; None where nothing is tapped.
         state: the new one.
     """
 
     drawn: Drawn
+    token: jax.Array
+    places: jax.Array
     logits: jax.Array
     features: jax.Array | None
     state: State
@@ -85,10 +94,13 @@ class Step:
     ) -> Stepped:
         """The traced function.
 
-        Shapes: token int32 [rows], matrix int32 [fields, rows] (see rows_buffer), page_table int32 [lanes, pages].
+        Shapes: token int32 [rows] (negative ones: see unread), matrix int32 [fields, rows] (see rows_buffer),
+        page_table int32 [lanes, pages].
         """
         model: Any = nnx.merge(self.definition, jax.tree.unflatten(self._tree, parameters))
-        field = unpack(matrix)
+        if state.unread is not None:
+            token, matrix = resolved(state.unread, token, matrix)
+        field, shown = unpack(matrix), token
         token = jnp.maximum(token, 0)
         tiles = Tiles(field["tile_count"][0], field["tile_start"], field["tile_lane"], field["tile_last"])
         rows = Rows(token, field["lane"], field["position"], tiles, page_table)
@@ -97,7 +109,10 @@ class Step:
         logits = model.logits(hidden[field["draw_row"][: bucket.draws]])
         read = partial(rules_and_lanes, draws=bucket.draws)
         drawn = draw_as_read(logits, read, matrix, tables, route=self.route)
-        return Stepped(drawn, logits, features, State(cache, tables))
+        unread = state.unread
+        if unread is not None and bucket.draws == bucket.rows:
+            unread = landed(unread, shown, drawn.token, rows.lane)
+        return Stepped(drawn, shown, matrix[LANE_AND_POSITION], logits, features, State(cache, tables, unread))
 
     def compile(self, bucket: Bucket, state: State, page_table: jax.Array) -> None:
         """Compile one bucket ahead of its first use."""
@@ -107,7 +122,7 @@ class Step:
     def prepare(self, bucket: Bucket, state: State, page_table: jax.Array) -> Compile:
         """Lower one bucket; what is returned compiles it."""
         token, matrix = int32(bucket.rows), int32(len(FIELDS), bucket.rows)
-        result = Stepped(Drawn(0, 0, 0, 0), 0, 0 if self.taps else None, state)  # type: ignore[arg-type]
+        result = Stepped(Drawn(0, 0, 0, 0), 0, 0, 0, 0 if self.taps else None, state)  # type: ignore[arg-type]
         program = Program(
             f"step {bucket} {self.taps} {self.route}",
             partial(self.forward, bucket),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import jax
 import numpy as np
@@ -12,38 +11,40 @@ from numpy.typing import NDArray
 
 from tfjax.engine.api import Sampling, TokenLogprob
 from tfjax.engine.buckets import Plan
-from tfjax.engine.forward import NO_ROWS, Forward
-from tfjax.engine.held_tokens import NO_PLACE, HeldTokens
-from tfjax.engine.landing import Landed, Landing
+from tfjax.engine.forward import Forward
 from tfjax.engine.lane_sampling import LaneSampling
 from tfjax.engine.lane_tables import empty_tables, needs_tables, set_history, set_tables
 from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.page_table import PageTable
 from tfjax.engine.rows_buffer import RowsBuffer, Run, lay_out
-from tfjax.engine.step import Bucket, State, Step
+from tfjax.engine.step import Bucket, State, Step, Stepped
+from tfjax.engine.unread import FIRST, HELD, Unread, nothing_unread
 from tfjax.engine.weights import LoadedModel
 from tfjax.kernels.draw import NOT_FINITE, Drawn
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.lanes.stream import Stream
 from tfjax.lanes.window import Result, Window, WindowMismatch
 
-Listener = Callable[[jax.Array, RowsBuffer], None]
-"""Told a queued forward's features [rows, taps * D] and its rows."""
+Listener = Callable[[jax.Array, jax.Array, Sequence[Run]], None]
+"""Told a queued forward's features [rows, taps * D], the lane and position of its rows, int32 [2, rows], and its runs,
+of which those behind unread windows are told as long as they can be."""
 
 
 class TargetBackend:
     """Implements `tfjax.lanes.backend.Backend`. Lives on the engine thread.
 
-    The cache needs no work at commit: rows past a stream's length are never visible and get overwritten.
+    The cache needs no work at commit: rows past a stream's length are never visible and get overwritten. Where windows
+    end is known on the device as well (`State.unread`), so that others can be queued behind them.
 
     Attributes:
         kernels: what the model runs by.
         broken: what a forward failed with; the device state is lost then, and with it every stream.
         listener: called after each queued forward, where the step taps layers.
-        held: puts drafts that lie on the device among a forward's tokens; None where the host has to read them.
-        landing: puts rows behind a forward in flight; None where only a lone stream's next row can be queued there.
+        held: whether a stream's drafts wait on the device; None where the host has to read them.
         pages: which cache pages the lanes have.
     """
+
+    lands = True
 
     def __init__(self, model: LoadedModel, step: Step, plan: Plan, memory: MemoryPlan):
         self.step = step
@@ -59,8 +60,7 @@ class TargetBackend:
         self._chunk: Drawn | None = None
         self.broken: Exception | None = None
         self.listener: Listener | None = None
-        self.held: HeldTokens | None = None
-        self.landing: Landing | None = None
+        self.held: Callable[[Stream], bool] | None = None
         self._verify_bucket = cache(plan.verify_bucket)
         self._sampling: dict[int, LaneSampling] = {}
         self._first: dict[int, Forward] = {}
@@ -71,8 +71,14 @@ class TargetBackend:
         return self.held is not None
 
     @property
-    def lands(self) -> bool:
-        return self.landing is not None
+    def unread(self) -> Unread:
+        """What forwards and holds left for those behind them."""
+        assert self.state.unread is not None
+        return self.state.unread
+
+    @unread.setter
+    def unread(self, unread: Unread) -> None:
+        self.state = self.state._replace(unread=unread)
 
     @property
     def page_table(self) -> jax.Array:
@@ -107,12 +113,13 @@ class TargetBackend:
         if self._chunk is not None:
             jax.block_until_ready(self._chunk)  # at most one chunk waits, so that a cancelled prompt ends soon
         for rows in self.plan.prompt_pieces(stop - start):
-            self._chunk = drawn = self._prefill(stream, start, start + rows)
+            stepped = self._prefill(stream, start, start + rows)
+            self._chunk = stepped.drawn
             start += rows
         if stop == len(stream.request.prompt):
-            self._first[stream.lane] = self._forward([Window(stream, stop - 1, None)], drawn)
+            self._first[stream.lane] = self._forward([Window(stream, stop - 1, None)], stepped)
 
-    def _prefill(self, stream: Stream, start: int, stop: int) -> Drawn:
+    def _prefill(self, stream: Stream, start: int, stop: int) -> Stepped:
         rows = stop - start
         bucket = self.plan.prompt_bucket(rows)
         token = np.zeros(bucket.rows, np.int32)
@@ -120,7 +127,7 @@ class TargetBackend:
         buffer = self._lay_out(bucket, [(stream, start, rows)])
         buffer["draw_row"][: bucket.draws] = rows - 1
         self._sampling[stream.lane].fill(buffer, 0, bucket.draws)
-        return self._run(bucket, token, buffer.matrix, buffer)
+        return self._run(bucket, token, buffer)
 
     def first(self, stream: Stream) -> Result:
         return self.read(self._first.pop(stream.lane))[0]
@@ -128,77 +135,55 @@ class TargetBackend:
     # Rounds
 
     def verify(self, windows: Sequence[Window]) -> Forward:
-        bucket, buffer, host = self._rows(windows)
-        token: Any = host
-        if self.held is not None and any(window.held for window in windows):
-            token = self.held.put(host, windows)
-        matrix: Any = buffer.matrix
-        if any(window.pending is None for window in windows):
-            token, matrix = self._behind_latest(windows, token, buffer)
+        bucket, buffer, token = self._rows(windows)
+        stepped = self._run(bucket, token, buffer)
         if any(window.held for window in windows):
-            token.copy_to_host_async()
-        drawn = self._run(bucket, token, matrix, buffer)
-        self._latest = latest = self._forward(windows, drawn, token, buffer["lane"])
+            stepped.token.copy_to_host_async()
+        self._latest = latest = self._forward(windows, stepped)
         return latest
 
     def _rows(self, windows: Sequence[Window]) -> tuple[Bucket, RowsBuffer, NDArray[np.int32]]:
-        """Bucket, rows and tokens of windows end to end; a first token that the host does not know is negative."""
+        """Bucket, rows and tokens of windows end to end; tokens that the host does not know are negative."""
         rows = [window.rows for window in windows]
         bucket = self._verify_bucket(sum(rows), max(rows))
         parts = [(window.stream, window.position, count) for window, count in zip(windows, rows, strict=True)]
         buffer = self._lay_out(bucket, parts)
         buffer["draw_row"][: bucket.draws] = np.arange(bucket.draws)
+        if any(window.pending is None for window in windows):
+            self._put_behind(windows, buffer)
         known: list[int] = []
         for window, count in zip(windows, rows, strict=True):
             self._sampling[window.stream.lane].fill(buffer, len(known), count)
-            first = NO_PLACE if window.pending is None else window.pending
-            known += (first, *window.drafts, *[0] * window.held)
+            known += (FIRST if window.pending is None else window.pending, *window.drafts, *self._waiting(window))
         token = np.zeros(bucket.rows, np.int32)
         token[: len(known)] = known
         return bucket, buffer, token
 
-    def _forward(
-        self, windows: Sequence[Window], drawn: Drawn, token: Any = None, lane: NDArray[np.int32] = NO_ROWS
-    ) -> Forward:
-        wanted = tuple([self._sampling[window.stream.lane].logprobs for window in windows])
-        return Forward(tuple(windows), wanted, drawn, token, lane)
+    def _waiting(self, window: Window) -> Sequence[int]:
+        """Stand-ins of the drafts on the device; where there are none any token does, which is rejected."""
+        if window.held and self.held is not None and self.held(window.stream):
+            return range(HELD, HELD - window.held, -1)
+        return [window.pending or 0] * window.held
 
-    def _behind_latest(self, windows: Sequence[Window], token: Any, buffer: RowsBuffer) -> tuple[Any, Any]:
-        """Tokens and matrix of a forward of which some windows begin where those of the latest one, unread, end."""
-        latest = self._unread()
-        behind = [window.pending is None for window in windows]
-        if latest.is_plain and all(behind) and [run.lane for run in buffer.runs if run.rows == 1] == latest.lanes:
-            return latest.drawn.token, buffer.matrix
-        moved = self._landing().move(self._landed(), token, buffer.matrix)
-        buffer.places = moved.places
-        unread = {window.stream.lane: window.rows for window in latest.windows}
-        buffer.runs = [
-            Run(run.lane, run.position, run.rows + unread[run.lane] - 1) if is_behind else run
-            for run, is_behind in zip(buffer.runs, behind, strict=True)
-        ]
-        return moved.token, moved.matrix
-
-    def move_asks(self, told: NDArray[np.int32]) -> Any:
-        """What a drafter's hold is told (see block_step), where its pending tokens are negative put behind the windows
-        of the latest forward."""
-        return self._landing().move_asks(self._landed(), told)
-
-    def _landed(self) -> Landed:
-        """Where the windows of the latest forward, still unread, end."""
-        latest = self._unread()
-        if latest.landed is None:
-            latest.landed = self._landing().land(latest.token, latest.drawn.token, latest.lane)
-        return latest.landed
-
-    def _landing(self) -> Landing:
-        if self.landing is None:
-            raise WindowMismatch("a window waits for more than one row's draw, and this target lands no windows")
-        return self.landing
-
-    def _unread(self) -> Forward:
+    def _put_behind(self, windows: Sequence[Window], buffer: RowsBuffer) -> None:
+        """Say which rows begin where windows of the latest forward, unread, end."""
         if self._latest is None:
             raise WindowMismatch("a window waits for the latest forward's draw, which the host has read already")
-        return self._latest
+        unread = {window.stream.lane: window.rows for window in self._latest.windows}
+        behind = {window.stream.lane for window in windows if window.pending is None}
+        if not behind <= unread.keys():
+            raise WindowMismatch(f"lanes {sorted(behind - unread.keys())} have no window in the forward that is unread")
+        count = buffer["tile_count"][0]
+        for name, lanes in (("behind", buffer["lane"]), ("tile_behind", buffer["tile_lane"][:count])):
+            buffer[name][: len(lanes)] = np.isin(lanes, list(behind))
+        buffer.runs = [
+            Run(run.lane, run.position, run.rows + unread[run.lane] - 1) if run.lane in behind else run
+            for run in buffer.runs
+        ]
+
+    def _forward(self, windows: Sequence[Window], stepped: Stepped) -> Forward:
+        wanted = tuple([self._sampling[window.stream.lane].logprobs for window in windows])
+        return Forward(tuple(windows), wanted, stepped.drawn, stepped.token)
 
     def read(self, ticket: Forward) -> list[Result]:
         try:
@@ -243,16 +228,16 @@ class TargetBackend:
         lay_out(buffer, runs, tile_rows=bucket.tile_rows, scratch_lane=self.memory.lanes)
         return buffer
 
-    def _run(self, bucket: Bucket, token: Any, matrix: Any, buffer: RowsBuffer) -> Drawn:
+    def _run(self, bucket: Bucket, token: NDArray[np.int32], buffer: RowsBuffer) -> Stepped:
         try:
-            stepped = self.step(bucket, self.state, token, matrix, self.page_table)
+            stepped = self.step(bucket, self.state, token, buffer.matrix, self.page_table)
         except Exception as error:
             self.broken = error  # the state was given away to the failed call
             raise
         self.state = stepped.state
         if self.listener is not None and stepped.features is not None:
-            self.listener(stepped.features, buffer)
-        return stepped.drawn
+            self.listener(stepped.features, stepped.places, buffer.runs)
+        return stepped
 
 
 def empty_state(model: LoadedModel, memory: MemoryPlan) -> State:
@@ -262,6 +247,7 @@ def empty_state(model: LoadedModel, memory: MemoryPlan) -> State:
     return State(
         model.empty_cache(memory.pages + 1, lanes),
         empty_tables(lanes, vocab, positions),
+        nothing_unread(lanes),
     )
 
 

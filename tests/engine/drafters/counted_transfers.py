@@ -74,8 +74,6 @@ def counted_transfers(target: TargetBackend, drafter: DSparkDrafter) -> Iterator
     log: list[str] = []
     owners: dict[Any, Callable[[Any], str]] = {
         target.step: lambda key: "verify",
-        target.held: lambda key: "put",
-        target.landing: lambda key: key[0],
         drafter.step: lambda key: "hold" if isinstance(key, BlockBucket) else "absorb",
     }
     programs = {owner: owner._compiled for owner in owners}
@@ -88,4 +86,3 @@ def counted_transfers(target: TargetBackend, drafter: DSparkDrafter) -> Iterator
         for owner in owners:
             owner._compiled = programs[owner]
         target.state, drafter.cache = jax.tree.map(_array, (target.state, drafter.cache))
-        drafter._held = {lane: (_array(tokens), row) for lane, (tokens, row) in drafter._held.items()}

@@ -11,7 +11,8 @@ import numpy as np
 
 from tfjax.engine.drafters.block_plan import BlockBucket
 from tfjax.engine.drafters.dspark import DSparkDrafter
-from tfjax.engine.rows_buffer import PLACE
+from tfjax.engine.rows_buffer import FIELDS, PLACE
+from tfjax.engine.unread import asked, waiting
 
 
 @contextmanager
@@ -28,16 +29,17 @@ def half_right(drafter: DSparkDrafter, texts: Mapping[int, Sequence[int]], wrong
     programs = drafter.step._compiled
 
     def given(program: Any) -> Any:
-        def hold(parameters: Any, cache: Any, tables: Any, told: Any, page_table: Any) -> Any:
-            drafts, cache = program(parameters, cache, tables, told, page_table)
-            told = jnp.asarray(told)
+        def hold(parameters: Any, cache: Any, tables: Any, unread: Any, told: Any, page_table: Any) -> Any:
+            drafts, _, cache = program(parameters, cache, tables, unread, told, page_table)
+            told, _ = asked(unread, jnp.asarray(told)[: len(FIELDS)], jnp.zeros(told.shape[1], jnp.int32))
             seed, position = told[PLACE["seed_low"]], told[PLACE["position"]]
             place = position[:, None] + 1 + jnp.arange(drafts.token.shape[1])
             right = truth[seed[:, None], jnp.minimum(place, truth.shape[1] - 1)]
             wrong = (place * 31 + seed[:, None] * 17) % wrong_every == 0
             token = jnp.where(wrong, (right + 1) % 50, right)
             streams = len(seed)
-            return drafts._replace(token=drafts.token.at[:streams].set(token[:streams])), cache
+            drafts = drafts._replace(token=drafts.token.at[:streams].set(token[:streams]))
+            return drafts, waiting(unread, told[PLACE["lane"]], token[:streams]), cache
 
         return hold
 

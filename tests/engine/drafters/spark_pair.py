@@ -137,7 +137,7 @@ def features_of(target: TargetBackend, model: LoadedModel, tokens: Sequence[int]
     """The tapped layers' features of a text that nothing but prompts compute. Shape: [tokens, taps * D]."""
     told: list[NDArray[np.float32]] = []
     alone = tapped_target(model, target.memory, target)
-    alone.listener = lambda features, buffer: told.append(np.asarray(features)[: sum(run.rows for run in buffer.runs)])
+    alone.listener = lambda features, places, runs: told.append(np.asarray(features)[: sum(run.rows for run in runs)])
     stream = stream_on(0, tokens, memory=target.memory)
     alone.prefill_begin(stream)
     for start in range(0, len(tokens), PAGE_ROWS):

@@ -49,7 +49,7 @@ def engine_of(stage: Stage, *, grid: Any = CHEAP, prompt_pages: int = 0, held: b
         yield engine
     finally:
         engine.close()
-        stage.target.held = stage.target.landing = None
+        stage.target.held = None
 
 
 def ask(engine: Engine, prompt: Sequence[int], sampling: Sampling, **changes: Any) -> Receiver:
@@ -174,7 +174,7 @@ def test_memory_that_is_short_pauses_and_resumes(either: Stage, held: bool) -> N
         assert [receiver.wait() and receiver.tokens for receiver in receivers] == expected
     finally:
         engine.close()
-        either.target.held = either.target.landing = None
+        either.target.held = None
 
 
 @BOTH_WAYS

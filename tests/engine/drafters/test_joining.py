@@ -50,7 +50,7 @@ def test_one_that_cannot_be_started(
     target: TargetBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: Any, **__: Any) -> Any:
-        target.listener = lambda features, buffer: None
+        target.listener = lambda features, places, runs: None
         raise MemoryError("no room")
 
     monkeypatch.setattr(joining, "start_drafter", full)

@@ -15,7 +15,8 @@ from tfjax.engine.drafters.drawing import Drafts, draw_draft, no_drafts
 from tfjax.engine.kept_programs import NOTHING_KEPT, Compile, KeptPrograms, Program
 from tfjax.engine.rows_buffer import FIELDS, unpack
 from tfjax.engine.shapes import int32
-from tfjax.engine.step import rules_of
+from tfjax.engine.step import State, rules_of
+from tfjax.engine.unread import Unread, asked, waiting
 from tfjax.kernels.draw import NOT_FINITE, LaneTables
 from tfjax.kernels.paged_attention import PAGE_ROWS, Tiles
 from tfjax.models.rows import Rows
@@ -67,19 +68,23 @@ class BlockStep:
         parameters: Any,
         cache: Any,
         tables: LaneTables,
+        unread: Unread,
         matrix: jax.Array,
         asks: jax.Array,
         page_table: jax.Array,
-    ) -> tuple[Drafts, Any]:
+    ) -> tuple[Drafts, jax.Array, Any]:
         """Compute a block behind each stream's context, and draw its drafts one after another.
 
-        Shapes: tables are the target's, matrix int32 [fields, S] (see rows_buffer: lane and position of the pending
-        tokens, and the rules of their draws), asks int32 [ASK_FIELDS, S], page_table int32 [lanes, pages] -> drafts
-        of the most streams that any hold has, so that all holds give one shape, and the new cache.
+        Shapes: tables and what is unread are the target's, matrix int32 [fields, S] (see rows_buffer: lane and position
+        of the pending tokens, and the rules of their draws), asks int32 [ASK_FIELDS, S], page_table int32
+        [lanes, pages] -> drafts of the most streams that any hold has, so that all holds give one shape, all that
+        wait by lane, and the new cache.
         """
         model = self._model(parameters)
         ids = model.ids[...]
-        field, ask = unpack(matrix), dict(zip(ASK_FIELDS, asks, strict=True))
+        ask = dict(zip(ASK_FIELDS, asks, strict=True))
+        matrix, ask["token"] = asked(unread, matrix, ask["token"])
+        field = unpack(matrix)
         lane, position = field["lane"], field["position"]
         rows, seen, known = _block_rows(bucket, field, ask, page_table, model.config.mask_token)
         hidden, cache = model.block(cache, rows, mask_position=seen, read_table=known, tile_rows=bucket.slots)
@@ -104,7 +109,8 @@ class BlockStep:
         start = _Walk(ask["token"], drafts, model.markov.start(bucket.streams), history)
         done = jax.lax.fori_loop(0, jnp.minimum(jnp.max(ask["depth"]), slots.shape[1]), one_more, start)
         beyond = self.plan.most_streams - bucket.streams
-        return jax.tree.map(lambda rows: jnp.pad(rows, ((0, beyond), (0, 0))), done.drafts), cache
+        drafts = jax.tree.map(lambda rows: jnp.pad(rows, ((0, beyond), (0, 0))), done.drafts)
+        return drafts, waiting(unread, lane, done.drafts.token), cache
 
     # Their compiled forms
 
@@ -113,15 +119,18 @@ class BlockStep:
         rows = features.shape[0]
         return self._prepare(rows, self.absorbing, cache, (features, int32(2, rows), page_table), cache)
 
-    def prepare_holding(self, bucket: BlockBucket, cache: Any, tables: LaneTables, page_table: jax.Array) -> Compile:
+    def prepare_holding(self, bucket: BlockBucket, cache: Any, state: State, page_table: jax.Array) -> Compile:
         """The same for `holding`, which is given matrix and asks as one array: each array takes a transfer."""
 
-        def traced(parameters: Any, cache: Any, tables: LaneTables, told: jax.Array, page_table: jax.Array) -> Any:
+        def traced(
+            parameters: Any, cache: Any, tables: LaneTables, unread: Unread, told: jax.Array, page_table: jax.Array
+        ) -> Any:
             matrix, asks = told[: len(FIELDS)], told[len(FIELDS) :]
-            return self.holding(bucket, parameters, cache, tables, matrix, asks, page_table)
+            return self.holding(bucket, parameters, cache, tables, unread, matrix, asks, page_table)
 
         told = int32(len(FIELDS) + len(ASK_FIELDS), bucket.streams)
-        return self._prepare(bucket, traced, cache, (tables, told, page_table), (no_drafts(1, 1), cache))
+        given = (state.tables, state.unread, told, page_table)
+        return self._prepare(bucket, traced, cache, given, (no_drafts(1, 1), 0, cache))
 
     def _prepare(
         self, key: Hashable, traced: Callable[..., Any], cache: Any, shapes: tuple[Any, ...], result: Any
@@ -135,14 +144,17 @@ class BlockStep:
         return self._compiled[features.shape[0]](self.parameters, cache, features, places, page_table)
 
     def hold(
-        self, bucket: BlockBucket, cache: Any, tables: LaneTables, told: Any, page_table: jax.Array
-    ) -> tuple[Drafts, Any]:
-        """Queue `holding`. `cache` is donated: use the returned one from here on.
+        self, bucket: BlockBucket, cache: Any, state: State, told: Any, page_table: jax.Array
+    ) -> tuple[Drafts, jax.Array, Any]:
+        """Queue `holding`. `cache` is donated: use the returned one from here on. `state` is the target's.
 
         Shape: told int32 [fields + ASK_FIELDS, S], matrix and asks.
         """
-        result: tuple[Drafts, Any] = self._compiled[bucket](self.parameters, cache, tables, told, page_table)
-        return result
+        program = self._compiled[bucket]
+        made: tuple[Drafts, jax.Array, Any] = program(
+            self.parameters, cache, state.tables, state.unread, told, page_table
+        )
+        return made
 
 
 def _block_rows(

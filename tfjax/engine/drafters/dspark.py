@@ -19,7 +19,7 @@ from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.drawing import Drafts
 from tfjax.engine.drafters.known_rows import KnownRows
 from tfjax.engine.lane_sampling import LaneSampling, fill_each
-from tfjax.engine.rows_buffer import LANE_AND_POSITION, RowsBuffer
+from tfjax.engine.rows_buffer import RowsBuffer, Run
 from tfjax.engine.target import TargetBackend
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.lanes.drafter import Ask, Guess
@@ -46,7 +46,7 @@ class Block:
     Attributes:
         depth: drafts.
         position: of its pending token, the least it can be while the stream's window in flight is unread.
-        pending: that token; negative where it lies on the device, behind that window.
+        pending: that token; None where it lies on the device, behind that window.
         slots: rows of the block that are the stream's own.
         first_page: of the context that the drafter knows.
     """
@@ -54,7 +54,7 @@ class Block:
     lane: BlockLane
     depth: int
     position: int
-    pending: int
+    pending: int | None
     slots: int
     first_page: int
 
@@ -88,7 +88,7 @@ class DSparkDrafter:
         self.context = min(model.context, self.memory.pages_per_lane * PAGE_ROWS)
         self.hold_ms: Mapping[int, Mapping[int, float]] = {}
         self._lanes: dict[int, BlockLane] = {}
-        self._held: dict[int, tuple[jax.Array, int]] = {}
+        self._held: set[int] = set()
         self._hold_bucket = cache(plan.hold_bucket)
         self._known = KnownRows(self.memory.pages)
         self.cache = self._empty_cache()
@@ -102,7 +102,7 @@ class DSparkDrafter:
 
     def release(self, stream: Stream) -> None:
         self._lanes.pop(stream.lane, None)
-        self._held.pop(stream.lane, None)
+        self._held.discard(stream.lane)
 
     def absorb_prompt(self, stream: Stream, start: int, stop: int) -> None:
         """`listen` did it."""
@@ -118,19 +118,19 @@ class DSparkDrafter:
 
     # Features
 
-    def listen(self, features: jax.Array, buffer: RowsBuffer) -> None:
+    def listen(self, features: jax.Array, places: jax.Array, runs: Sequence[Run]) -> None:
         """Take the rows of a queued forward where there are opened lanes among them, the rejected rows too.
 
         Rows of other lanes are written beside them, to pages of their own: nobody reads what is not known. A call that
         fails costs the drafter what it knew, and nobody else anything.
         """
-        opened = [run.lane in self._lanes for run in buffer.runs]
-        for run, known in zip(buffer.runs, opened, strict=True):
+        opened = [run.lane in self._lanes for run in runs]
+        for run, known in zip(runs, opened, strict=True):
             self._known.note(self.target.pages.held(run.lane), run, known=known)
         if not any(opened):
             return
         try:
-            self.cache = self.step.absorb(self.cache, features, buffer.places, self.target.page_table)
+            self.cache = self.step.absorb(self.cache, features, places, self.target.page_table)
         except Exception as error:  # noqa: BLE001 (the target and its streams do without)
             log.warning("%s lost its context: %s", self.model.name, error)
             self.forget()
@@ -140,16 +140,14 @@ class DSparkDrafter:
     def hold(self, asks: Sequence[Ask]) -> Holding:
         blocks = tuple(self._block(ask) for ask in asks)
         made = [block for block in blocks if block is not None]
-        for ask in asks:  # Freed first, so that the new drafts can lie where the old ones did.
-            self._held.pop(ask.stream.lane, None)
+        self._held -= {ask.stream.lane for ask in asks}
         drafts = self._hold(made) if made else None
-        if drafts is not None:
-            self._held |= {block.lane.stream.lane: (drafts.token, row) for row, block in enumerate(made)}
+        self._held |= {block.lane.stream.lane for block in made}
         return Holding(blocks, drafts)
 
-    def held(self, stream: Stream) -> tuple[jax.Array, int] | None:
-        """Where the drafts of the stream's latest hold lie: int32 [S, depth], and the stream's row of it, if any."""
-        return self._held.get(stream.lane)
+    def holds_for(self, stream: Stream) -> bool:
+        """Whether drafts of the stream's latest hold wait on the device."""
+        return stream.lane in self._held
 
     def _block(self, ask: Ask) -> Block | None:
         """What the ask can get: the rows of a block must lie in the stream's pages and in the drafter's context."""
@@ -159,7 +157,7 @@ class DSparkDrafter:
         depth = min(ask.depth, self.depth, slots - self.plan.first_slot, self.context - pending - 1)
         if depth < 1 or first_page is None:
             return None
-        position, token = (len(stream.context), -1) if ask.unread else (len(stream.context) - 1, stream.context[-1])
+        position, token = (len(stream.context), None) if ask.unread else (len(stream.context) - 1, stream.context[-1])
         return Block(self._lanes[stream.lane], depth, position, token, slots, first_page)
 
     def _hold(self, blocks: Sequence[Block]) -> Drafts:
@@ -171,11 +169,13 @@ class DSparkDrafter:
             stream = block.lane.stream
             self.target.pages.sync(stream)
             slots = min(block.slots, bucket.slots)
-            told.append((stream.lane, block.position, block.pending, slots, block.depth, block.first_page))
+            where = (stream.lane, block.position, block.pending is None)
+            told.append((*where, block.pending or 0, slots, block.depth, block.first_page))
         fields = np.array(told, np.int32).T
-        buffer.matrix[LANE_AND_POSITION, : len(blocks)] = fields[:2]
-        asks[:, : len(blocks)] = fields[2:]
-        return self._run_hold(bucket, buffer, asks, behind=any(block.pending < 0 for block in blocks))
+        for name, values in zip(("lane", "position", "behind"), fields, strict=False):
+            buffer[name][: len(blocks)] = values
+        asks[:, : len(blocks)] = fields[3:]
+        return self._run_hold(bucket, buffer, asks)
 
     def _empty_asks(self, bucket: BlockBucket, streams: int) -> tuple[RowsBuffer, NDArray[np.int32]]:
         """Of no stream yet; what is not filled stands in the scratch lane and wants nothing."""
@@ -190,18 +190,15 @@ class DSparkDrafter:
         buffer: RowsBuffer,
         asks: NDArray[np.int32],
         page_table: jax.Array | None = None,
-        *,
-        behind: bool = False,
     ) -> Drafts:
-        tables, pages = self.target.state.tables, self.target.page_table if page_table is None else page_table
+        unread, pages = self.target.unread, self.target.page_table if page_table is None else page_table
         told = np.concatenate([buffer.matrix, asks])
         try:
-            if behind:
-                told = self.target.move_asks(told)
-            drafts, self.cache = self.step.hold(bucket, self.cache, tables, told, pages)
+            drafts, waiting, self.cache = self.step.hold(bucket, self.cache, self.target.state, told, pages)
         except Exception:
             self.forget()
             raise
+        self.target.unread = unread._replace(drafts=waiting)
         return drafts
 
     @property

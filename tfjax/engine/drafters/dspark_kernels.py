@@ -20,6 +20,7 @@ from tfjax.engine.drafters.dspark import DSparkDrafter
 from tfjax.engine.kernel_choice import XLA, Kernels
 from tfjax.engine.lane_tables import empty_tables
 from tfjax.engine.rows_buffer import FIELDS
+from tfjax.engine.unread import nothing_unread
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.kernels.routes import Route, Unsupported
 from tfjax.models.dspark_config import DSparkConfig
@@ -58,10 +59,11 @@ def obstacle(family: Family[DSparkConfig], config: DSparkConfig, dtype: Any, rou
         step = BlockStep(module, BlockPlan(config.block, config.first_slot, (bucket,), (ROWS,)))
         cache = jax.eval_shape(lambda: form.empty_cache(config, PAGES, PAGE_ROWS, LANES, dtype))
         tables = jax.eval_shape(lambda: empty_tables(LANES, target_vocab, PAGES * PAGE_ROWS))
+        unread = jax.eval_shape(lambda: nothing_unread(LANES))
         features = jax.ShapeDtypeStruct((ROWS, len(config.taps) * config.target_hidden), dtype)
         jax.eval_shape(step.absorbing, step.parameters, cache, features, int32((2, ROWS)), pages)
         asks = int32((len(FIELDS), 1)), int32((len(ASK_FIELDS), 1))
-        jax.eval_shape(functools.partial(step.holding, bucket), step.parameters, cache, tables, *asks, pages)
+        jax.eval_shape(functools.partial(step.holding, bucket), step.parameters, cache, tables, unread, *asks, pages)
     except Unsupported as error:
         return str(error)
     return ""

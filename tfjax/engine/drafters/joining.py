@@ -42,7 +42,7 @@ def add_drafter(
     try:
         drafter = _start(config, target, choice.model, key, progress)
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        target.listener = target.held = target.landing = None
+        target.listener = target.held = None
         reason = f"{choice.model.name} could not be started: {error}"
         if config.drafter != DRAFTER_AUTO:
             raise UnusableDrafter(f"--drafter: {reason}; give a smaller one or --drafter copy") from error

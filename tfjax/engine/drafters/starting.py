@@ -12,7 +12,7 @@ import jax
 from tfjax.engine.buckets import Plan
 from tfjax.engine.compiling import compile_all
 from tfjax.engine.drafters.block_plan import SHORTER, BlockPlan, block_plan
-from tfjax.engine.drafters.block_step import ASK_FIELDS, BlockStep
+from tfjax.engine.drafters.block_step import BlockStep
 from tfjax.engine.drafters.draft_plan import draft_plan
 from tfjax.engine.drafters.draft_step import DraftStep
 from tfjax.engine.drafters.drafting_model import DraftingModel
@@ -20,12 +20,10 @@ from tfjax.engine.drafters.dspark import DSparkDrafter
 from tfjax.engine.drafters.dspark_kernels import difference, without_kernels
 from tfjax.engine.drafters.hold_times import time_holds
 from tfjax.engine.drafters.small_model import SmallModel
-from tfjax.engine.held_tokens import HeldTokens
 from tfjax.engine.kept_programs import kept_for
-from tfjax.engine.landing import Landing
 from tfjax.engine.memory import MemoryPlan
-from tfjax.engine.rows_buffer import FIELDS
 from tfjax.engine.target import TargetBackend
+from tfjax.engine.unread import MOST_HELD
 from tfjax.engine.weights import Progress
 from tfjax.kernels.matmul import MIN_ROWS
 from tfjax.models.dspark_config import DSparkConfig
@@ -71,7 +69,7 @@ def start_dspark(
     """
     config: DSparkConfig = model.loaded.config
     shorter = SHORTER.get(jax.default_backend(), ())
-    plan = block_plan(target.memory.lanes, min(depth, config.block), config.first_slot, target.plan, shorter)
+    plan = block_plan(target.memory.lanes, min(depth, config.block, MOST_HELD), config.first_slot, target.plan, shorter)
     drafter = _proved(model, plan, target, progress)
     if held if held is not None else jax.default_backend() not in READ_ON:
         hold_on_device(drafter)
@@ -80,12 +78,8 @@ def start_dspark(
 
 
 def hold_on_device(drafter: DSparkDrafter) -> None:
-    """Verify drafts that the host has not seen, and queue rounds behind others whose draws it has not."""
-    target, plan = drafter.target, drafter.plan
-    target.held = HeldTokens(drafter.held, target.widths, (plan.most_streams, plan.depth))
-    told = len(FIELDS) + len(ASK_FIELDS)
-    shapes = sorted({(told, bucket.streams) for bucket in plan.holds})
-    target.landing = Landing(target.widths, target.memory.lanes, shapes)
+    """Verify drafts that the host has not seen, and queue rounds with drafts behind others."""
+    drafter.target.held = drafter.holds_for
 
 
 def _proved(model: DraftingModel, plan: BlockPlan, target: TargetBackend, progress: Progress) -> DSparkDrafter:
@@ -121,7 +115,7 @@ def compile_dspark(drafter: DSparkDrafter, progress: Progress) -> None:
     step, target, config = drafter.step, drafter.target, drafter.model.loaded.config
     width, dtype = len(config.taps) * config.target_hidden, drafter.model.loaded.dtype
     holds = [
-        partial(step.prepare_holding, bucket, drafter.cache, target.state.tables, target.page_table)
+        partial(step.prepare_holding, bucket, drafter.cache, target.state, target.page_table)
         for bucket in drafter.plan.holds
     ]
     absorbs = [
