@@ -29,6 +29,7 @@ import numpy as np
 
 from benchmarks.instant_pair import FIRST_TOKEN, instant_engine
 from tfjax.engine.api import Event, Finished, Generation, Sampling
+from tfjax.engine.drafters.block_plan import BlockBucket
 from tfjax.engine.drafters.dspark import DSparkDrafter
 from tfjax.engine.engine import Engine
 from tfjax.engine.target import TargetBackend
@@ -112,7 +113,7 @@ def parts_of(engine: Engine, target: TargetBackend, drafter: DSparkDrafter) -> I
     ]
     owners: list[tuple[Any, Callable[[Any], str]]] = [
         (target.step, lambda bucket: "verify" if bucket in target.plan.verify else "prompt"),
-        (drafter.step, lambda key: "absorb" if isinstance(key, int) else "hold"),
+        (drafter.step, lambda key: "hold" if isinstance(key, BlockBucket) else "absorb"),
     ]
     with ExitStack() as patches:
         for owner, name, part in methods:

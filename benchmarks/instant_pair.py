@@ -33,7 +33,7 @@ from tfjax.engine.rows_buffer import FIELDS, unpack
 from tfjax.engine.shapes import int32
 from tfjax.engine.step import Bucket, State, Step, Stepped
 from tfjax.engine.target import TargetBackend
-from tfjax.engine.unread import Unread
+from tfjax.engine.unread import Unread, asked, landed, resolved, waiting
 from tfjax.kernels.routes import Route
 from tfjax.lanes.drafted import Drafted
 from tfjax.lanes.proposer import Silent
@@ -55,10 +55,16 @@ def instant_step(step: Step, bucket: Bucket, state: State, page_table: jax.Array
     given = jax.eval_shape(partial(step.forward, bucket), step.parameters, state, token, matrix, page_table)
 
     def program(parameters: Any, state: State, token: Any, matrix: jax.Array, page_table: Any) -> Stepped:
+        assert state.unread is not None
+        token, matrix = resolved(state.unread, token, matrix)
         field = unpack(matrix)
         drawn = text_at(field["position"][field["draw_row"][: bucket.draws]] + 1)
         made = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), given._replace(state=None))
-        return made._replace(drawn=made.drawn._replace(token=drawn), state=state)
+        unread = state.unread
+        if bucket.draws == bucket.rows:
+            unread = landed(unread, token, drawn, field["lane"])
+        made = made._replace(drawn=made.drawn._replace(token=drawn), token=token)
+        return made._replace(state=state._replace(unread=unread))
 
     return _compiled(program, step.parameters, state, token, matrix, page_table)
 
@@ -74,9 +80,12 @@ def instant_hold(step: BlockStep, streams: int, cache: Any, state: State, page_t
     plan = step.plan
 
     def program(parameters: Any, cache: Any, tables: Any, unread: Unread, told: jax.Array, pages: Any) -> Any:
-        position = jnp.pad(unpack(told)["position"], (0, plan.most_streams - streams))
+        matrix, _ = asked(unread, told[: len(FIELDS)], told[len(FIELDS)])
+        field = unpack(matrix)
+        position = jnp.pad(field["position"], (0, plan.most_streams - streams))
         token = text_at(position[:, None] + 1 + jnp.arange(plan.depth))
-        return Drafts(token, jnp.full(token.shape, 0.95)), unread.drafts, cache
+        drafts = waiting(unread, field["lane"], token[:streams])
+        return Drafts(token, jnp.full(token.shape, 0.95)), drafts, cache
 
     told = int32(len(FIELDS) + len(ASK_FIELDS), streams)
     return _compiled(program, step.parameters, cache, state.tables, state.unread, told, page_table)

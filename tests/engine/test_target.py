@@ -35,6 +35,10 @@ class RecordingStep:
         self.calls: list[tuple[Bucket, Any, RowsBuffer, np.ndarray]] = []
         self.orders: deque[Any] = deque()
         self.features: Any = None
+        self.given_back: list[tuple[Bucket, int]] = []
+
+    def give_back(self, bucket: Bucket, drawn: Drawn, token: Any) -> None:
+        self.given_back.append((bucket, len(token)))
 
     def __call__(self, bucket: Bucket, state: Any, token: Any, matrix: Any, page_table: Any) -> Any:
         buffer = RowsBuffer(bucket.rows)
@@ -165,6 +169,18 @@ def test_what_was_read_is_given_up_and_no_window_can_wait_for_it() -> None:
     target.backend.read(last)
     with pytest.raises(WindowMismatch, match="read already"):
         target.backend.verify([Window(stream, 8, None)])
+
+
+def test_what_was_read_is_given_back_but_for_prompts() -> None:
+    target = Target()
+    stream = target.stream()
+    target.backend.prefill_step(stream, 0, 5)
+    target.backend.first(stream)
+    assert target.step.given_back == []
+    ticket = target.backend.verify([Window(stream, 5, 60, (1, 2))])
+    assert target.step.given_back == []
+    target.backend.read(ticket)
+    assert target.step.given_back == [(target.last[0], 4)]
 
 
 def test_what_nobody_is_left_to_read_is_given_up() -> None:

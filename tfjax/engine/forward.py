@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import jax
 
+from tfjax.engine.step import Bucket
 from tfjax.kernels.draw import Drawn
 from tfjax.lanes.window import Window
 
@@ -19,12 +20,14 @@ class Forward:
         logprobs: alternatives that each window's stream wants, None for no logprobs.
         drawn: its unread draws.
         token: int32 [rows], those of its windows, unread.
+        bucket: whose results these are; None for a prompt's, which nobody gives back.
     """
 
     windows: tuple[Window, ...]
     logprobs: tuple[int | None, ...]
     drawn: Drawn
     token: jax.Array
+    bucket: Bucket | None = None
 
     @property
     def lanes(self) -> list[int]:

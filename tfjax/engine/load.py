@@ -141,11 +141,17 @@ def attempt(
 ) -> tuple[TargetBackend, ProbeReport]:
     """Compile and probe one plan; `beside` are other programs that are compiled in the same time."""
     kept = kept_for(model.module, model.config, model.kernels.route)
-    backend = TargetBackend(model, Step(model.module, taps, model.kernels.route, kept), plan, memory)
+    step = Step(model.module, taps, model.kernels.route, kept, hands_round=hands_round())
+    backend = TargetBackend(model, step, plan, memory)
     compile_buckets(backend, progress, beside)
     progress(f"proving row invariance ({plan.arithmetic})", 0.0)
     report, backend.state = probe(backend.step, plan, memory, backend.vocab, backend.state)
     return backend, report
+
+
+def hands_round() -> bool:
+    """Whether results lie in memory of earlier ones: where XLA launches graphs, whose nodes it rewrites for others."""
+    return jax.default_backend() == "gpu"
 
 
 def start_kernels(

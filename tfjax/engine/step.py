@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from tfjax.engine.handed_round import HandedRound, copied, written_last
 from tfjax.engine.kept_programs import NOTHING_KEPT, Compile, KeptPrograms, Program
 from tfjax.engine.rows_buffer import FIELDS, LANE_AND_POSITION, unpack
 from tfjax.engine.shapes import int32
@@ -19,6 +20,9 @@ from tfjax.kernels.draw import Drawn, DrawRules, LaneTables, draw_as_read
 from tfjax.kernels.paged_attention import Tiles
 from tfjax.kernels.routes import Route
 from tfjax.models.rows import Rows
+
+FEATURES_KEPT = 12
+"""Later forwards of a bucket that leave features and places alone: more than a drafter lets wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +80,19 @@ class Step:
         taps: Sequence[int] = (),
         route: Route = Route.REFERENCE,
         kept: KeptPrograms = NOTHING_KEPT,
+        *,
+        hands_round: bool = False,
     ):
-        """`taps` are the layers whose features every forward tells, `route` is the draw's."""
-        self.taps, self.route, self.kept = tuple(taps), route, kept
+        """`taps` are the layers whose features every forward tells, `route` is the draw's.
+
+        Where it `hands_round`, results lie in memory of earlier ones (see handed_round): the bucket's next call takes
+        logits away, the one after FEATURES_KEPT others features and places, and draws go with `give_back`.
+        """
+        self.taps, self.route, self.kept, self.hands_round = tuple(taps), route, kept, hands_round
         self.definition, parameters = nnx.split(model)
         self.parameters, self._tree = jax.tree.flatten(parameters)
         self._compiled: dict[Bucket, Any] = {}
+        self._spare: dict[Bucket, Spare] = {}
 
     def forward(
         self,
@@ -114,6 +125,23 @@ class Step:
             unread = landed(unread, shown, drawn.token, rows.lane)
         return Stepped(drawn, shown, matrix[LANE_AND_POSITION], logits, features, State(cache, tables, unread))
 
+    def handed(
+        self,
+        bucket: Bucket,
+        parameters: Sequence[jax.Array],
+        given: tuple[State, Stepped],
+        token: jax.Array,
+        matrix: jax.Array,
+        page_table: jax.Array,
+    ) -> Stepped:
+        """The same; results lie in the memory of the given ones."""
+        state, old = given
+        token, matrix = copied(token, matrix)
+        stepped = self.forward(bucket, parameters, state, token, matrix, page_table)
+        nothing: Any = None
+        results: Stepped = written_last(stepped._replace(state=nothing), old)
+        return results._replace(state=stepped.state)
+
     def compile(self, bucket: Bucket, state: State, page_table: jax.Array) -> None:
         """Compile one bucket ahead of its first use."""
         if bucket not in self._compiled:
@@ -122,20 +150,53 @@ class Step:
     def prepare(self, bucket: Bucket, state: State, page_table: jax.Array) -> Compile:
         """Lower one bucket; what is returned compiles it."""
         token, matrix = int32(bucket.rows), int32(len(FIELDS), bucket.rows)
-        result = Stepped(Drawn(0, 0, 0, 0), 0, 0, 0, 0 if self.taps else None, state)  # type: ignore[arg-type]
-        program = Program(
-            f"step {bucket} {self.taps} {self.route}",
-            partial(self.forward, bucket),
-            (self.parameters, state, token, matrix, page_table),
-            donated=1,
-            result=result,
-        )
+        result: Any = Stepped(Drawn(0, 0, 0, 0), 0, 0, 0, 0 if self.taps else None, state)
+        name, call, given = f"step {bucket} {self.taps} {self.route}", self.forward, state
+        if self.hands_round:
+            like = jax.eval_shape(partial(self.forward, bucket), self.parameters, state, token, matrix, page_table)
+            self._spare[bucket] = Spare(like)
+            name, call, given = f"{name} handed round", self.handed, (state, like._replace(state=None))
+        arguments = (self.parameters, given, token, matrix, page_table)
+        program = Program(name, partial(call, bucket), arguments, donated=1, result=result)
         return self.kept.prepare(program, partial(self._compiled.__setitem__, bucket))
 
     def __call__(self, bucket: Bucket, state: State, token: Any, matrix: Any, page_table: jax.Array) -> Stepped:
         """Queue one forward. `state` is donated: use the returned one from here on."""
-        result: Stepped = self._compiled[bucket](self.parameters, state, token, matrix, page_table)
-        return result
+        spare = self._spare.get(bucket)
+        given = state if spare is None else (state, spare.take())
+        stepped: Stepped = self._compiled[bucket](self.parameters, given, token, matrix, page_table)
+        if spare is not None:
+            spare.give(stepped)
+        return stepped
+
+    def give_back(self, bucket: Bucket, drawn: Drawn, token: jax.Array) -> None:
+        """Draws and tokens that nobody reads again, so that later ones can lie there."""
+        if bucket in self._spare:
+            self._spare[bucket].drawn.give((drawn, token))
+
+
+class Spare:
+    """Memory for a bucket's results.
+
+    Attributes:
+        drawn: for draws and tokens, which their readers give back.
+    """
+
+    def __init__(self, like: Stepped) -> None:
+        self.drawn = HandedRound((like.drawn, like.token))
+        self._logits = HandedRound(like.logits)
+        self._told = HandedRound((like.features, like.places), FEATURES_KEPT)
+
+    def take(self) -> Stepped:
+        """Results to overwrite, without a state."""
+        (drawn, token), (features, places) = self.drawn.take(), self._told.take()
+        nothing: Any = None
+        return Stepped(drawn, token, places, self._logits.take(), features, nothing)
+
+    def give(self, stepped: Stepped) -> None:
+        """What a call gave, but for the draws."""
+        self._logits.give(stepped.logits)
+        self._told.give((stepped.features, stepped.places))
 
 
 def rules_and_lanes(matrix: jax.Array, draws: int) -> tuple[DrawRules, jax.Array]:

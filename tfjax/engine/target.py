@@ -140,6 +140,7 @@ class TargetBackend:
         if any(window.held for window in windows):
             stepped.token.copy_to_host_async()
         self._latest = latest = self._forward(windows, stepped)
+        latest.bucket = bucket
         return latest
 
     def _rows(self, windows: Sequence[Window]) -> tuple[Bucket, RowsBuffer, NDArray[np.int32]]:
@@ -203,6 +204,8 @@ class TargetBackend:
             drafts = shown[row + 1 : row + window.rows] if window.held else ()
             results.append(Result(draws, entries, trouble, drafts))
             row += window.rows
+        if ticket.bucket is not None:
+            self.step.give_back(ticket.bucket, ticket.drawn, ticket.token)
         return results
 
     def keep(self, windows: Sequence[Window], kept: Sequence[int]) -> None:

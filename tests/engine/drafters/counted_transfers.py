@@ -50,6 +50,9 @@ class _Counted:
     def __init__(self, programs: dict[Any, Any], name_of: Callable[[Any], str], log: list[str]) -> None:
         self._programs, self._name_of, self._log = programs, name_of, log
 
+    def __contains__(self, key: Any) -> bool:
+        return key in self._programs
+
     def __getitem__(self, key: Any) -> Any:
         def call(*arguments: Any) -> Any:
             taken = sum(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(arguments))
@@ -59,6 +62,10 @@ class _Counted:
             return jax.tree.map(lambda leaf: OnDevice(leaf, self._log), made)
 
         return call
+
+
+def _part_of_drafting(key: Any) -> str:
+    return "hold" if isinstance(key, BlockBucket) else "absorb" if isinstance(key, int) else "join"
 
 
 def _array(leaf: Any) -> Any:
@@ -74,7 +81,7 @@ def counted_transfers(target: TargetBackend, drafter: DSparkDrafter) -> Iterator
     log: list[str] = []
     owners: dict[Any, Callable[[Any], str]] = {
         target.step: lambda key: "verify",
-        drafter.step: lambda key: "hold" if isinstance(key, BlockBucket) else "absorb",
+        drafter.step: _part_of_drafting,
     }
     programs = {owner: owner._compiled for owner in owners}
     for owner, name_of in owners.items():
@@ -85,4 +92,5 @@ def counted_transfers(target: TargetBackend, drafter: DSparkDrafter) -> Iterator
     finally:
         for owner in owners:
             owner._compiled = programs[owner]
-        target.state, drafter.cache = jax.tree.map(_array, (target.state, drafter.cache))
+        left = target.state, drafter.cache, drafter._waiting
+        target.state, drafter.cache, drafter._waiting = jax.tree.map(_array, left)

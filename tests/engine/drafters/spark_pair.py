@@ -17,7 +17,7 @@ from tests.models import dspark_streams
 from tests.models.dspark_oracle import Drafted, Oracle, Shape
 from tests.models.tiny import TINY, random_llama
 from tfjax.engine.drafters.block_plan import BlockBucket, BlockPlan
-from tfjax.engine.drafters.block_step import BlockStep
+from tfjax.engine.drafters.block_step import BlockStep, Told
 from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.dspark import DSparkDrafter
 from tfjax.engine.drafters.starting import compile_dspark
@@ -166,12 +166,13 @@ def fresh_rows(drafter: DSparkDrafter, features: NDArray[np.float32]) -> list[ND
         places = np.zeros((2, PAGE_ROWS), np.int32)
         places[0, len(rows) :] = memory.lanes
         places[1, : len(rows)] = start + np.arange(len(rows))
-        cache = drafter.step.absorb(cache, jnp.asarray(padded), places, jnp.asarray(table))
+        cache = drafter.step.absorb(cache, Told(jnp.asarray(padded), jnp.asarray(places)), jnp.asarray(table))
     return _rows(cache, range(1, 1 + memory.pages_per_lane), len(features))
 
 
 def known_rows(drafter: DSparkDrafter, stream: Stream, stop: int) -> list[NDArray[Any]]:
     """The same of positions [0, stop) of a stream, as the drafter has them."""
+    drafter._catch_up()
     return _rows(drafter.cache, np.add(stream.pages, 1).tolist(), stop)
 
 

@@ -17,6 +17,7 @@ from tfjax.engine.drafters.block_plan import BlockBucket, BlockPlan
 from tfjax.engine.drafters.block_step import ASK_FIELDS, BlockStep
 from tfjax.engine.lane_tables import empty_tables
 from tfjax.engine.rows_buffer import FIELDS
+from tfjax.engine.unread import nothing_unread
 from tfjax.kernels.paged_attention import PAGE_ROWS
 
 LANES, PAGES, ROWS = 3, 4, 8
@@ -29,12 +30,13 @@ def programs() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
     int32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.int32)
     cache = jax.eval_shape(lambda: drafting_spark(spark).empty_cache(LANES * PAGES, LANES))
     tables = jax.eval_shape(lambda: empty_tables(LANES, SHAPE.vocab, PAGES * PAGE_ROWS))
+    unread = jax.eval_shape(lambda: nothing_unread(LANES))
     features = jax.ShapeDtypeStruct((ROWS, len(TAPS) * SHAPE.hidden), jnp.float32)
     pages = int32((LANES, PAGES))
     asks = int32((len(FIELDS), bucket.streams)), int32((len(ASK_FIELDS), bucket.streams))
     return {
         "absorbing": (step.absorbing, (step.parameters, cache, features, int32((2, ROWS)), pages)),
-        "holding": (functools.partial(step.holding, bucket), (step.parameters, cache, tables, *asks, pages)),
+        "holding": (functools.partial(step.holding, bucket), (step.parameters, cache, tables, unread, *asks, pages)),
     }
 
 

@@ -22,6 +22,7 @@ from tests.engine.drafters.test_small_model import RULES
 from tests.models.tiny import TINY
 from tfjax.engine.compiles import compiles
 from tfjax.engine.drafters.block_plan import BlockBucket
+from tfjax.engine.drafters.block_step import JOINED, Told
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.lanes.drafter import Ask, Drafter
 from tfjax.lanes.stream import Stream
@@ -93,25 +94,27 @@ def test_a_stream_gets_no_more_drafts_than_it_asked_for(stage: Stage) -> None:
     assert ticket.drafts is not None
     tokens = np.asarray(ticket.drafts.token)
     assert (tokens >= 0).sum(1).tolist() == [2, BLOCK, 0, 0]
-    waiting = stage.drafter.held(streams[1])
-    assert waiting is not None
-    assert (waiting[0] is ticket.drafts.token, waiting[1]) == (True, 1)
+    assert all(stage.drafter.holds_for(stream) for stream in streams)
+    waiting = np.asarray(stage.target.unread.drafts)[[stream.lane for stream in streams]]
+    assert (waiting >= 0).sum(1).tolist() == [2, BLOCK]
+    assert waiting[:, :BLOCK].tolist() == tokens[:2].tolist()
     pair.end(streams)
-    assert stage.drafter.held(streams[1]) is None
+    assert not stage.drafter.holds_for(streams[1])
 
 
-def test_old_drafts_are_given_up_before_new_ones_are_made(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hold_that_fails_leaves_no_drafts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = stage.on_lane(0)
     pair = stage.started(stream)
     stage.drafter.hold([Ask(stream, 2)])
-    make = stage.drafter.step.hold
-    lying: list[Any] = []
-    monkeypatch.setattr(
-        stage.drafter.step, "hold", lambda *given: (lying.append(stage.drafter.held(stream)), make(*given))[1]
-    )
-    stage.drafter.hold([Ask(stream, 2)])
-    assert lying == [None]
-    assert stage.drafter.held(stream) is not None
+    assert stage.drafter.holds_for(stream)
+
+    def fail(*given: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(stage.drafter.step, "hold", fail)
+    with pytest.raises(RuntimeError):
+        stage.drafter.hold([Ask(stream, 2)])
+    assert not stage.drafter.holds_for(stream)
     pair.end([stream])
 
 
@@ -177,25 +180,70 @@ def test_plain_rounds_are_known_too(stage: Stage) -> None:
     pair.end(streams)
 
 
+def test_rounds_without_drafts_are_taken_in_together(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[int] = []
+    absorb = stage.drafter.step.absorb
+
+    def counted(cache: Any, told: Told, table: Any) -> Any:
+        rows.append(told.features.shape[0])
+        return absorb(cache, told, table)
+
+    streams = [stage.on_lane(0), stage.on_lane(2)]
+    pair = stage.started(*streams)
+    monkeypatch.setattr(stage.drafter.step, "absorb", counted)
+    for _ in range(JOINED + 3):
+        pair.round(streams, [0, 0])
+    assert rows == [4 * JOINED]
+    pair.round(streams, [0, 2])
+    assert rows[:2] == [4 * JOINED, 4 * JOINED], "a hold reads all, and a round with drafts waits for nothing"
+    assert len(rows) == 3
+    assert not stage.drafter._waiting
+    assert all(stage.knows(stage.drafter, stream) for stream in streams)
+    rows.clear()  # Of the whole contexts that these were compared with.
+    pair.round(streams, [0, 0])
+    assert rows == []
+    stage.target.pages.sync(stream_on(streams[1].lane, PROMPTS[1], memory=MEMORY, pages=[3]))
+    pair.round(streams[:1], [0])
+    assert rows == [4], "a lane has other pages now"
+    assert stage.knows(stage.drafter, streams[0])
+    pair.end(streams)
+
+
+def test_drafts_after_rounds_without_are_the_oracles(random_stage: Stage) -> None:
+    stage = random_stage
+    stream = stage.on_lane(1)
+    pair = stage.started(stream)
+    for turn in range(2 * JOINED):
+        for _ in range(turn % 3):
+            pair.round([stream], [0])
+        (drafts,) = pair.draft([stream], [BLOCK])
+        assert drafts == tuple(stage.says(stream).tokens)
+        pair.verify([stream], [()])
+    pair.end([stream])
+
+
 def test_rows_are_absorbed_for_opened_lanes_and_known_of_no_others(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Any] = []
     absorb = stage.drafter.step.absorb
 
-    def counted(cache: Any, features: Any, places: Any, table: Any) -> Any:
-        calls.append(places)
-        return absorb(cache, features, places, table)
+    def counted(cache: Any, told: Told, table: Any) -> Any:
+        calls.append(np.asarray(told.places))
+        return absorb(cache, told, table)
 
     monkeypatch.setattr(stage.drafter.step, "absorb", counted)
     plain, drafted = stage.on_lane(0), stage.on_lane(2)
     pair = stage.started(drafted)
+    stage.drafter._catch_up()  # A prompt of one token waits as the row of a round does.
     assert len(calls) == 1
     unseen = stage.unseen()
     unseen.start(plain)
     unseen.round([plain], [0])
     assert len(calls) == 1, "no row of a stream that drafts"
     pair.round([drafted, plain], [0, 0])
+    assert len(calls) == 1, "rows of rounds without drafts wait"
+    stage.drafter._catch_up()
     assert len(calls) == 2
     assert calls[1][0].tolist() == [2, 0, *[MEMORY.lanes] * 2]
     assert stage.drafter.can_draft(drafted)

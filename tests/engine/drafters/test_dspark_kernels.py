@@ -35,6 +35,7 @@ from tfjax.engine.kernel_choice import XLA, Kernels
 from tfjax.engine.lane_tables import empty_tables
 from tfjax.engine.memory import MemoryPlan
 from tfjax.engine.rows_buffer import FIELDS
+from tfjax.engine.unread import nothing_unread
 from tfjax.kernels.paged_attention import BLOCK_KEYS, PAGE_ROWS
 from tfjax.kernels.routes import Route
 from tfjax.kernels.specs import SPECS
@@ -97,11 +98,12 @@ def lowered(config: DSparkConfig, name: str, rows: int = 16, streams: int = 2) -
     step = BlockStep(module, BlockPlan(config.block, config.first_slot, (bucket,), (rows,)))
     cache = jax.eval_shape(lambda: STACKED.empty_cache(config, 65, PAGE_ROWS, 5, BF16))
     tables = jax.eval_shape(lambda: empty_tables(5, config.vocab, 64 * PAGE_ROWS))
+    unread = jax.eval_shape(lambda: nothing_unread(5))
     features = jax.ShapeDtypeStruct((rows, len(config.taps) * config.target_hidden), BF16)
     asks = int32((len(FIELDS), streams)), int32((len(ASK_FIELDS), streams))
     programs: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         "absorbing": (step.absorbing, (features, int32((2, rows)), int32((5, 64)))),
-        "holding": (functools.partial(step.holding, bucket), (tables, *asks, int32((5, 64)))),
+        "holding": (functools.partial(step.holding, bucket), (tables, unread, *asks, int32((5, 64)))),
     }
     function, arguments = programs[name]
     traced = jax.jit(function, donate_argnums=1).trace(step.parameters, cache, *arguments)
@@ -230,7 +232,7 @@ def one_lane(context: int, tokens: Sequence[int]) -> Any:
         model=SimpleNamespace(
             loaded=SimpleNamespace(config=SimpleNamespace(taps=(0,), target_hidden=2), dtype=jnp.float32)
         ),
-        step=SimpleNamespace(absorb=lambda cache, values, places, table: cache),
+        step=SimpleNamespace(absorb=lambda cache, told, table: cache),
         cache=None,
         rehearse=rehearse,
         forget=lambda: None,

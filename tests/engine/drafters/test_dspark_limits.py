@@ -16,6 +16,7 @@ from tests.engine.drafters.spark_pair import (
 )
 from tests.engine.drafters.spark_stage import LONG, Stage
 from tfjax.engine.drafters import dspark
+from tfjax.engine.drafters.block_step import Told
 from tfjax.engine.drafters.drawing import Drafts
 from tfjax.engine.drafters.dspark import Holding, _guesses
 from tfjax.kernels.paged_attention import PAGE_ROWS
@@ -111,9 +112,9 @@ def test_numbers_that_are_not_finite_are_no_drafts(stage: Stage) -> None:
 def test_a_nan_of_one_stream_reaches_no_other(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     absorb = stage.drafter.step.absorb
 
-    def spoiled(cache: Any, features: Any, places: Any, table: Any) -> Any:
-        bad = (places[0] == 0)[:, None]
-        return absorb(cache, jnp.where(bad, jnp.nan, features), places, table)
+    def spoiled(cache: Any, told: Told, table: Any) -> Any:
+        bad = (told.places[0] == 0)[:, None]
+        return absorb(cache, told._replace(features=jnp.where(bad, jnp.nan, told.features)), table)
 
     monkeypatch.setattr(stage.drafter.step, "absorb", spoiled)
     streams = [stage.on_lane(0), stage.on_lane(1)]
@@ -140,6 +141,7 @@ def test_a_failed_call_costs_what_was_known(
         patch.setattr(stage.drafter.step, call, fail)
         if call == "absorb":
             pair.round(streams, [0, 0])
+            stage.drafter._catch_up()
             assert "spark lost its context: out of luck" in caplog.text
         else:
             with pytest.raises(RuntimeError, match="out of luck"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,6 +24,17 @@ from tfjax.models.rows import Rows
 ASK_FIELDS = ("token", "slots", "depth", "first_page")
 """What a hold is told about each stream beside lane, position and sampling: its pending token, rows of its block that
 are its own, drafts wanted, and the first page of its context that the drafter knows."""
+
+
+JOINED = 8
+"""Forwards without drafts whose features are taken in together."""
+
+
+class Told(NamedTuple):
+    """What a forward of the target tells: features [rows, taps * target D], and lane and position, int32 [2, rows]."""
+
+    features: jax.Array
+    places: jax.Array
 
 
 class _Walk(NamedTuple):
@@ -132,6 +143,21 @@ class BlockStep:
         given = (state.tables, state.unread, told, page_table)
         return self._prepare(bucket, traced, cache, given, (no_drafts(1, 1), 0, cache))
 
+    def prepare_joining(self, rows: int, like: jax.ShapeDtypeStruct) -> Compile:
+        """Let `JOINED` forwards of so many rows be taken in as one. `like` are features of any rows."""
+        told = Told(jax.ShapeDtypeStruct((rows, *like.shape[1:]), like.dtype), int32(2, rows))
+        lowered = jax.jit(_join).lower([told] * JOINED)
+        return lambda: self._compiled.__setitem__(("join", rows), lowered.compile())
+
+    def joins(self, rows: int) -> bool:
+        """Whether forwards of so many rows can be taken in together."""
+        return ("join", rows) in self._compiled
+
+    def join(self, told: Sequence[Told]) -> Told:
+        """At most `JOINED` of equally many rows as one. The last one fills up: taken in twice it is the same."""
+        whole: Told = self._compiled["join", told[0].features.shape[0]]([*told, *[told[-1]] * (JOINED - len(told))])
+        return whole
+
     def _prepare(
         self, key: Hashable, traced: Callable[..., Any], cache: Any, shapes: tuple[Any, ...], result: Any
     ) -> Compile:
@@ -139,9 +165,9 @@ class BlockStep:
         program = Program(f"block step {key} {self.plan}", traced, arguments, donated=1, result=result)
         return self.kept.prepare(program, partial(self._compiled.__setitem__, key))
 
-    def absorb(self, cache: Any, features: jax.Array, places: Any, page_table: jax.Array) -> Any:
+    def absorb(self, cache: Any, told: Told, page_table: jax.Array) -> Any:
         """Queue `absorbing`. `cache` is donated: use the returned one from here on."""
-        return self._compiled[features.shape[0]](self.parameters, cache, features, places, page_table)
+        return self._compiled[told.features.shape[0]](self.parameters, cache, *told, page_table)
 
     def hold(
         self, bucket: BlockBucket, cache: Any, state: State, told: Any, page_table: jax.Array
@@ -155,6 +181,10 @@ class BlockStep:
             self.parameters, cache, state.tables, state.unread, told, page_table
         )
         return made
+
+
+def _join(told: Sequence[Told]) -> Told:
+    return Told(jnp.concatenate([one.features for one in told]), jnp.concatenate([one.places for one in told], 1))
 
 
 def _block_rows(

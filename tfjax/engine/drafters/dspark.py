@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tfjax.engine.api import Sampling
 from tfjax.engine.drafters.block_plan import BlockBucket, BlockPlan
-from tfjax.engine.drafters.block_step import ASK_FIELDS, BlockStep
+from tfjax.engine.drafters.block_step import ASK_FIELDS, JOINED, BlockStep, Told
 from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.drawing import Drafts
 from tfjax.engine.drafters.known_rows import KnownRows
@@ -89,6 +89,8 @@ class DSparkDrafter:
         self.hold_ms: Mapping[int, Mapping[int, float]] = {}
         self._lanes: dict[int, BlockLane] = {}
         self._held: set[int] = set()
+        self._waiting: list[Told] = []
+        self._pages = target.page_table  # Of what waits: a lane may have other pages by the time it is taken in.
         self._hold_bucket = cache(plan.hold_bucket)
         self._known = KnownRows(self.memory.pages)
         self.cache = self._empty_cache()
@@ -121,16 +123,31 @@ class DSparkDrafter:
     def listen(self, features: jax.Array, places: jax.Array, runs: Sequence[Run]) -> None:
         """Take the rows of a queued forward where there are opened lanes among them, the rejected rows too.
 
-        Rows of other lanes are written beside them, to pages of their own: nobody reads what is not known. A call that
-        fails costs the drafter what it knew, and nobody else anything.
+        Rows of other lanes are written beside them, to pages of their own: nobody reads what is not known. Where no
+        window has drafts, rows wait for those of the next rounds, or for a hold.
         """
         opened = [run.lane in self._lanes for run in runs]
         for run, known in zip(runs, opened, strict=True):
             self._known.note(self.target.pages.held(run.lane), run, known=known)
         if not any(opened):
             return
+        rows, pages = features.shape[0], self.target.page_table
+        if self._waiting and (self._waiting[0].features.shape[0] != rows or self._pages is not pages):
+            self._catch_up()
+        self._pages = pages
+        self._waiting.append(Told(features, places))
+        may_wait = self.step.joins(rows) and all(run.rows == 1 for run in runs)
+        if not may_wait or len(self._waiting) == JOINED:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Take in the features that wait. A call that fails costs the drafter what it knew, and nobody else."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
         try:
-            self.cache = self.step.absorb(self.cache, features, places, self.target.page_table)
+            told = self.step.join(waiting) if len(waiting) > 1 else waiting[0]
+            self.cache = self.step.absorb(self.cache, told, self._pages)
         except Exception as error:  # noqa: BLE001 (the target and its streams do without)
             log.warning("%s lost its context: %s", self.model.name, error)
             self.forget()
@@ -191,6 +208,7 @@ class DSparkDrafter:
         asks: NDArray[np.int32],
         page_table: jax.Array | None = None,
     ) -> Drafts:
+        self._catch_up()
         unread, pages = self.target.unread, self.target.page_table if page_table is None else page_table
         told = np.concatenate([buffer.matrix, asks])
         try:
@@ -236,6 +254,7 @@ class DSparkDrafter:
 
     def forget(self) -> None:
         """Begin with an empty cache, as after a call that failed. A stream drafts again from its next page on."""
+        self._waiting = []
         self._known.forget()
         self.cache = None  # Memory is planned for one.
         self.cache = self._empty_cache()

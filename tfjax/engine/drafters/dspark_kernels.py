@@ -14,7 +14,7 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from tfjax.engine.drafters.block_plan import BlockBucket, BlockPlan
-from tfjax.engine.drafters.block_step import ASK_FIELDS, BlockStep
+from tfjax.engine.drafters.block_step import ASK_FIELDS, BlockStep, Told
 from tfjax.engine.drafters.drafting_model import DraftingModel
 from tfjax.engine.drafters.dspark import DSparkDrafter
 from tfjax.engine.kernel_choice import XLA, Kernels
@@ -132,7 +132,7 @@ def _take_in(
         places[0], places[0, : len(some)] = drafter.memory.lanes, lane
         places[1, : len(some)] = start + np.arange(len(some))
         values = jnp.asarray(padded, drafter.model.loaded.dtype)
-        drafter.cache = drafter.step.absorb(drafter.cache, values, places, page_table)
+        drafter.cache = drafter.step.absorb(drafter.cache, Told(values, places), page_table)
 
 
 def _drafts(

@@ -12,7 +12,7 @@ import jax
 from tfjax.engine.buckets import Plan
 from tfjax.engine.compiling import compile_all
 from tfjax.engine.drafters.block_plan import SHORTER, BlockPlan, block_plan
-from tfjax.engine.drafters.block_step import BlockStep
+from tfjax.engine.drafters.block_step import JOINED, BlockStep
 from tfjax.engine.drafters.draft_plan import draft_plan
 from tfjax.engine.drafters.draft_step import DraftStep
 from tfjax.engine.drafters.drafting_model import DraftingModel
@@ -118,11 +118,12 @@ def compile_dspark(drafter: DSparkDrafter, progress: Progress) -> None:
         partial(step.prepare_holding, bucket, drafter.cache, target.state, target.page_table)
         for bucket in drafter.plan.holds
     ]
+    taken, features = drafter.plan.absorbs, partial(jax.ShapeDtypeStruct, dtype=dtype)
     absorbs = [
-        partial(step.prepare_absorbing, drafter.cache, jax.ShapeDtypeStruct((rows, width), dtype), target.page_table)
-        for rows in drafter.plan.absorbs
+        partial(step.prepare_absorbing, drafter.cache, features((rows, width)), target.page_table) for rows in taken
     ]
-    compile_all([*holds, *absorbs], "compiling the drafter", progress)
+    joins = [partial(step.prepare_joining, rows, features((rows, width))) for rows in taken if JOINED * rows in taken]
+    compile_all([*holds, *absorbs, *joins], "compiling the drafter", progress)
 
 
 def _time(drafter: SmallModel | DSparkDrafter, progress: Progress, timings: Path, key: Sequence[str]) -> None:
