@@ -205,6 +205,12 @@ def test_rounds_without_drafts_are_taken_in_together(stage: Stage, monkeypatch: 
     stage.target.pages.sync(stream_on(streams[1].lane, PROMPTS[1], memory=MEMORY, pages=[3]))
     pair.round(streams[:1], [0])
     assert rows == [4], "a lane has other pages now"
+    unseen, plain = stage.unseen(), stage.on_lane(3)
+    unseen.start(plain)
+    unseen.round([plain], [0])
+    assert rows == [4, 4], "nothing waits while rounds are others'"
+    stage.target.release(plain)
+    rows.clear()
     assert stage.knows(stage.drafter, streams[0])
     pair.end(streams)
 

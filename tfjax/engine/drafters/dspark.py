@@ -130,6 +130,7 @@ class DSparkDrafter:
         for run, known in zip(runs, opened, strict=True):
             self._known.note(self.target.pages.held(run.lane), run, known=known)
         if not any(opened):
+            self._catch_up()  # What waits does not last (see Step).
             return
         rows, pages = features.shape[0], self.target.page_table
         if self._waiting and (self._waiting[0].features.shape[0] != rows or self._pages is not pages):
