@@ -96,7 +96,7 @@ def test_a_state_one_layer_off_changes_replies(stage: Stage) -> None:
     step = stage.backend.step
 
     class Rolling:
-        taps = step.taps
+        taps, give_back = step.taps, step.give_back
 
         def __call__(self, bucket: object, state: object, *rest: object) -> object:
             stepped = step(bucket, state, *rest)
