@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -150,8 +150,9 @@ class Step:
     def prepare(self, bucket: Bucket, state: State, page_table: jax.Array) -> Compile:
         """Lower one bucket; what is returned compiles it."""
         token, matrix = int32(bucket.rows), int32(len(FIELDS), bucket.rows)
-        result: Any = Stepped(Drawn(0, 0, 0, 0), 0, 0, 0, 0 if self.taps else None, state)
-        name, call, given = f"step {bucket} {self.taps} {self.route}", self.forward, state
+        anything: Any = 0
+        result = Stepped(Drawn(*[anything] * 4), *[anything] * 3, anything if self.taps else None, state)
+        name, call, given = f"step {bucket} {self.taps} {self.route}", cast("Any", self.forward), cast("Any", state)
         if self.hands_round:
             like = jax.eval_shape(partial(self.forward, bucket), self.parameters, state, token, matrix, page_table)
             self._spare[bucket] = Spare(like)

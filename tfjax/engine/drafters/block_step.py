@@ -145,7 +145,9 @@ class BlockStep:
 
     def prepare_joining(self, rows: int, like: jax.ShapeDtypeStruct) -> Compile:
         """Let `JOINED` forwards of so many rows be taken in as one. `like` are features of any rows."""
-        told = Told(jax.ShapeDtypeStruct((rows, *like.shape[1:]), like.dtype), int32(2, rows))
+        features: Any = jax.ShapeDtypeStruct((rows, *like.shape[1:]), like.dtype)
+        places: Any = int32(2, rows)
+        told = Told(features, places)
         lowered = jax.jit(_join).lower([told] * JOINED)
         return lambda: self._compiled.__setitem__(("join", rows), lowered.compile())
 

@@ -132,7 +132,7 @@ def _take_in(
         places[0], places[0, : len(some)] = drafter.memory.lanes, lane
         places[1, : len(some)] = start + np.arange(len(some))
         values = jnp.asarray(padded, drafter.model.loaded.dtype)
-        drafter.cache = drafter.step.absorb(drafter.cache, Told(values, places), page_table)
+        drafter.cache = drafter.step.absorb(drafter.cache, Told(values, jnp.asarray(places)), page_table)
 
 
 def _drafts(
