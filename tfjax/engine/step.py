@@ -151,7 +151,8 @@ class Step:
         """Lower one bucket; what is returned compiles it."""
         token, matrix = int32(bucket.rows), int32(len(FIELDS), bucket.rows)
         anything: Any = 0
-        result = Stepped(Drawn(*[anything] * 4), *[anything] * 3, anything if self.taps else None, state)
+        drawn = Drawn(anything, anything, anything, anything)
+        result = Stepped(drawn, anything, anything, anything, anything if self.taps else None, state)
         name, call, given = f"step {bucket} {self.taps} {self.route}", cast("Any", self.forward), cast("Any", state)
         if self.hands_round:
             like = jax.eval_shape(partial(self.forward, bucket), self.parameters, state, token, matrix, page_table)
