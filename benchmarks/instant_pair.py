@@ -59,7 +59,7 @@ def instant_step(step: Step, bucket: Bucket, state: State, page_table: jax.Array
         token, matrix = resolved(state.unread, token, matrix)
         field = unpack(matrix)
         drawn = text_at(field["position"][field["draw_row"][: bucket.draws]] + 1)
-        made = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), given._replace(state=None))
+        made: Stepped = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), given._replace(state=None))
         unread = state.unread
         if bucket.draws == bucket.rows:
             unread = landed(unread, token, drawn, field["lane"])
