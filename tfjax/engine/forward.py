@@ -19,7 +19,7 @@ class Forward:
         windows: its rows.
         logprobs: alternatives that each window's stream wants, None for no logprobs.
         drawn: its unread draws.
-        token: int32 [rows], those of its windows, unread.
+        token: int32 [rows], those of its windows.
         bucket: whose results these are; None for a prompt's, which nobody gives back.
     """
 

@@ -219,6 +219,7 @@ def time_widths(backend: TargetBackend, checkpoint: Checkpoint, progress: Progre
         stepped = backend.step(bucket, backend.state, token, buffer.matrix, backend.page_table)
         backend.state = stepped.state
         jax.block_until_ready(stepped.drawn)
+        backend.step.give_back(bucket, stepped.drawn, stepped.token)
 
     key = timing_key(backend, checkpoint)
     table, is_new = cached(cache_home() / "timings", key, backend.widths, lambda: measure(backend.widths, run))

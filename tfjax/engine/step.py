@@ -22,7 +22,7 @@ from tfjax.kernels.routes import Route
 from tfjax.models.rows import Rows
 
 FEATURES_KEPT = 12
-"""Later forwards of a bucket that leave features and places alone: more than a drafter lets wait."""
+"""Later forwards of a verify bucket that leave features and places alone: more than a drafter lets wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,8 @@ class Step:
         name, call, given = f"step {bucket} {self.taps} {self.route}", cast("Any", self.forward), cast("Any", state)
         if self.hands_round:
             like = jax.eval_shape(partial(self.forward, bucket), self.parameters, state, token, matrix, page_table)
-            self._spare[bucket] = Spare(like)
+            # A prompt's features are taken in at once.
+            self._spare[bucket] = Spare(like, FEATURES_KEPT if bucket.draws == bucket.rows else 0)
             name, call, given = f"{name} handed round", self.handed, (state, like._replace(state=None))
         arguments = (self.parameters, given, token, matrix, page_table)
         program = Program(name, partial(call, bucket), arguments, donated=1, result=result)
@@ -184,10 +185,10 @@ class Spare:
         drawn: for draws and tokens, which their readers give back.
     """
 
-    def __init__(self, like: Stepped) -> None:
+    def __init__(self, like: Stepped, features_kept: int) -> None:
         self.drawn = HandedRound((like.drawn, like.token))
         self._logits = HandedRound(like.logits)
-        self._told = HandedRound((like.features, like.places), FEATURES_KEPT)
+        self._told = HandedRound((like.features, like.places), features_kept)
 
     def take(self) -> Stepped:
         """Results to overwrite, without a state."""

@@ -114,7 +114,7 @@ class TargetBackend:
             jax.block_until_ready(self._chunk)  # at most one chunk waits, so that a cancelled prompt ends soon
         for rows in self.plan.prompt_pieces(stop - start):
             stepped = self._prefill(stream, start, start + rows)
-            self._chunk = stepped.drawn
+            self._chunk = stepped.drawn  # So a prompt's draws are never given back.
             start += rows
         if stop == len(stream.request.prompt):
             self._first[stream.lane] = self._forward([Window(stream, stop - 1, None)], stepped)
@@ -161,7 +161,7 @@ class TargetBackend:
         return bucket, buffer, token
 
     def _waiting(self, window: Window) -> Sequence[int]:
-        """Stand-ins of the drafts on the device; where there are none any token does, which is rejected."""
+        """Stand-ins of the drafts on the device; where there are none, any token is as good a draft."""
         if window.held and self.held is not None and self.held(window.stream):
             return range(HELD, HELD - window.held, -1)
         return [window.pending or 0] * window.held
@@ -219,6 +219,10 @@ class TargetBackend:
         latest = self._latest
         if latest is not None and not any(lane in self._sampling for lane in latest.lanes):
             self._latest = None  # Of its streams nobody is left to read it.
+
+    def forget_drafts(self) -> None:
+        """No draft waits on the device: what made them failed, and forwards would fail with it."""
+        self.unread = self.unread._replace(drafts=nothing_unread(self.memory.lanes + 1).drafts)
 
     # Rows
 

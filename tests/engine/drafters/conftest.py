@@ -44,6 +44,14 @@ def random_stage() -> Stage:
     return Stage(loaded, target, spark, started_spark(spark, target))
 
 
+@pytest.fixture(scope="session")
+def handed_stage(random_stage: Stage) -> Stage:
+    """The same, of which a forward's results lie in memory of earlier ones, as on a GPU."""
+    loaded, spark = random_stage.model, random_stage.spark
+    target = tapped_target(loaded, MEMORY, hands_round=True)
+    return Stage(loaded, target, spark, started_spark(spark, target, like=random_stage.drafter))
+
+
 @pytest.fixture
 def stage(random_stage: Stage) -> Iterator[Stage]:
     """A random target and a random drafter that share nothing but the embedding: drafts rarely land."""

@@ -44,9 +44,11 @@ def loaded_llama(model: Llama) -> LoadedModel:
     return LoadedModel(LLAMA, model.config, model, np.float32)
 
 
-def tapped_target(model: LoadedModel, memory: MemoryPlan, like: TargetBackend | None = None) -> TargetBackend:
+def tapped_target(
+    model: LoadedModel, memory: MemoryPlan, like: TargetBackend | None = None, *, hands_round: bool = False
+) -> TargetBackend:
     """`like` has the same shapes, and the programs."""
-    target = TargetBackend(model, Step(model.module, TAPS), PLAN, memory)
+    target = TargetBackend(model, Step(model.module, TAPS, hands_round=hands_round), PLAN, memory)
     if like is not None:
         target.step._compiled = like.step._compiled
     for bucket in PLAN.all:

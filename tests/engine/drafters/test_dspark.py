@@ -23,6 +23,7 @@ from tests.models.tiny import TINY
 from tfjax.engine.compiles import compiles
 from tfjax.engine.drafters.block_plan import BlockBucket
 from tfjax.engine.drafters.block_step import JOINED, Told
+from tfjax.engine.step import FEATURES_KEPT
 from tfjax.kernels.paged_attention import PAGE_ROWS
 from tfjax.lanes.drafter import Ask, Drafter
 from tfjax.lanes.stream import Stream
@@ -213,6 +214,23 @@ def test_rounds_without_drafts_are_taken_in_together(stage: Stage, monkeypatch: 
     rows.clear()
     assert stage.knows(stage.drafter, streams[0])
     pair.end(streams)
+
+
+def test_features_wait_no_longer_than_they_last() -> None:
+    assert JOINED <= FEATURES_KEPT
+
+
+def test_a_drafter_that_fails_leaves_nothing_for_the_next_forward(stage: Stage) -> None:
+    """An array that a failed program should have made raises wherever it is used."""
+    stream = stage.on_lane(0)
+    pair = stage.started(stream)
+    stage.drafter.hold([Ask(stream, 2)])
+    lost = stage.target.unread.drafts
+    lost.delete()
+    stage.drafter.forget()
+    assert not stage.drafter.holds_for(stream)
+    pair.verify([stream], [()])
+    pair.end([stream])
 
 
 def test_drafts_after_rounds_without_are_the_oracles(random_stage: Stage) -> None:

@@ -156,6 +156,7 @@ class DSparkDrafter:
     # Rounds
 
     def hold(self, asks: Sequence[Ask]) -> Holding:
+        self._catch_up()
         blocks = tuple(self._block(ask) for ask in asks)
         made = [block for block in blocks if block is not None]
         self._held -= {ask.stream.lane for ask in asks}
@@ -209,7 +210,6 @@ class DSparkDrafter:
         asks: NDArray[np.int32],
         page_table: jax.Array | None = None,
     ) -> Drafts:
-        self._catch_up()
         unread, pages = self.target.unread, self.target.page_table if page_table is None else page_table
         told = np.concatenate([buffer.matrix, asks])
         try:
@@ -256,6 +256,8 @@ class DSparkDrafter:
     def forget(self) -> None:
         """Begin with an empty cache, as after a call that failed. A stream drafts again from its next page on."""
         self._waiting = []
+        self._held.clear()
+        self.target.forget_drafts()
         self._known.forget()
         self.cache = None  # Memory is planned for one.
         self.cache = self._empty_cache()

@@ -43,6 +43,7 @@ def add_drafter(
         drafter = _start(config, target, choice.model, key, progress)
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         target.listener = target.held = None
+        target.forget_drafts()
         reason = f"{choice.model.name} could not be started: {error}"
         if config.drafter != DRAFTER_AUTO:
             raise UnusableDrafter(f"--drafter: {reason}; give a smaller one or --drafter copy") from error
