@@ -174,9 +174,10 @@ class TargetBackend:
         behind = {window.stream.lane for window in windows if window.pending is None}
         if not behind <= unread.keys():
             raise WindowMismatch(f"lanes {sorted(behind - unread.keys())} have no window in the forward that is unread")
-        count = buffer["tile_count"][0]
-        for name, lanes in (("behind", buffer["lane"]), ("tile_behind", buffer["tile_lane"][:count])):
-            buffer[name][: len(lanes)] = np.isin(lanes, list(behind))
+        tiles, is_behind = buffer["tile_count"][0], np.zeros(self.memory.lanes + 1, np.int32)
+        is_behind[list(behind)] = 1
+        buffer["behind"][:] = is_behind[buffer["lane"]]
+        buffer["tile_behind"][:tiles] = is_behind[buffer["tile_lane"][:tiles]]
         buffer.runs = [
             Run(run.lane, run.position, run.rows + unread[run.lane] - 1) if run.lane in behind else run
             for run in buffer.runs
