@@ -64,11 +64,11 @@ def test_a_row_at_a_wrong_position_is_seen(opened: Opened, proof: Proof, monkeyp
     """Planted fault: the last draft row of each window is computed one position too far."""
     run = TargetBackend._run
 
-    def misplaced(self: TargetBackend, bucket: object, token: object, matrix: object, buffer: RowsBuffer) -> object:
+    def misplaced(self: TargetBackend, bucket: object, token: object, buffer: RowsBuffer) -> object:
         used = np.flatnonzero(buffer["lane"] != self.memory.lanes)
         if 1 < len(used) < 32:
             buffer["position"][used[-1]] += 1
-        return run(self, bucket, token, matrix, buffer)  # type: ignore[arg-type]
+        return run(self, bucket, token, buffer)  # type: ignore[arg-type]
 
     monkeypatch.setattr(TargetBackend, "_run", misplaced)
     way = next(way for way in WAYS if way.drafter == "knowing")
