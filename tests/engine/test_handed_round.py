@@ -65,6 +65,33 @@ def test_results_are_those_of_fresh_memory() -> None:
         assert np.array_equal(one, two)
 
 
+def test_every_bucket_has_the_shapes_of_its_own_results_from_one_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt's bucket draws from fewer rows. A warm start lowers nothing, so each trace would be a start's wait."""
+    traced: list[Bucket] = []
+    real = Step.forward
+
+    def counted(self: Step, bucket: Bucket, *arguments: Any) -> Stepped:
+        traced.append(bucket)
+        return real(self, bucket, *arguments)
+
+    monkeypatch.setattr(Step, "forward", counted)
+    rounds = Rounds(hands_round=True)
+    buckets = (Bucket(8, 8, 4), Bucket(16, 4, 16))
+    for bucket in buckets:
+        rounds.step.compile(bucket, rounds.state, rounds.table)
+    assert traced == [BUCKET, BUCKET, *buckets]
+    for bucket in buckets:
+        buffer = RowsBuffer(bucket.rows)
+        lay_out(buffer, [Run(0, 0, 3)], tile_rows=bucket.tile_rows, scratch_lane=1)
+        token = np.zeros(bucket.rows, np.int32)
+        for _ in range(3):
+            stepped = rounds.step(bucket, rounds.state, token, buffer.matrix, rounds.table)
+            rounds.state = stepped.state
+            assert stepped.features is not None
+            assert (len(stepped.features), len(stepped.logits)) == (bucket.rows, bucket.draws)
+            assert stepped.places.shape == (2, bucket.rows)
+
+
 def test_features_and_places_stay_for_a_while_and_draws_until_they_are_given_back() -> None:
     rounds = Rounds(hands_round=True)
     first = rounds.round()

@@ -93,6 +93,7 @@ class Step:
         self.parameters, self._tree = jax.tree.flatten(parameters)
         self._compiled: dict[Bucket, Any] = {}
         self._spare: dict[Bucket, Spare] = {}
+        self._like: Any = None
 
     def forward(
         self,
@@ -155,13 +156,33 @@ class Step:
         result = Stepped(drawn, anything, anything, anything, anything if self.taps else None, state)
         name, call, given = f"step {bucket} {self.taps} {self.route}", cast("Any", self.forward), cast("Any", state)
         if self.hands_round:
-            like = jax.eval_shape(partial(self.forward, bucket), self.parameters, state, token, matrix, page_table)
+            like = self._results(bucket, (self.parameters, state, token, matrix, page_table))
             # A prompt's features are taken in at once.
             self._spare[bucket] = Spare(like, FEATURES_KEPT if bucket.draws == bucket.rows else 0)
-            name, call, given = f"{name} handed round", self.handed, (state, like._replace(state=None))
+            name, call, given = f"{name} handed round", self.handed, (state, like)
         arguments = (self.parameters, given, token, matrix, page_table)
         program = Program(name, partial(call, bucket), arguments, donated=1, result=result)
         return self.kept.prepare(program, partial(self._compiled.__setitem__, bucket))
+
+    def _results(self, bucket: Bucket, arguments: tuple[Any, ...]) -> Any:
+        """Shapes of a bucket's results, without a state.
+
+        The forward is traced for the first bucket alone, which takes a second: rows and draws are all that differs.
+        """
+        if self._like is None:
+            self._like = jax.eval_shape(partial(self.forward, bucket), *arguments)._replace(state=None)
+
+        def rows_of(like: Any, rows: int) -> Any:
+            return jax.tree.map(lambda one: one.update(shape=(rows, *one.shape[1:])), like)
+
+        like, rows, draws = self._like, bucket.rows, bucket.draws
+        return like._replace(
+            drawn=rows_of(like.drawn, draws),
+            token=rows_of(like.token, rows),
+            places=int32(2, rows),
+            logits=rows_of(like.logits, draws),
+            features=rows_of(like.features, rows),
+        )
 
     def __call__(self, bucket: Bucket, state: State, token: Any, matrix: Any, page_table: jax.Array) -> Stepped:
         """Queue one forward. `state` is donated: use the returned one from here on."""

@@ -74,8 +74,8 @@ def test_a_drafter_of_blocks(
     assert [one[0] for one in compiled if len(one) == 4] == list(drafter.plan.holds)
     features = [one[1] for one in compiled if len(one) == 3]
     assert [(one.shape, one.dtype) for one in features] == [((rows, 64), np.float32) for rows in (4, 32, 64)]
-    joined = [one for one in compiled if len(one) == 2]
-    assert [(rows, like.shape, like.dtype) for rows, like in joined] == [(4, (4, 64), np.float32)]
+    joined = [one[0] for one in compiled if len(one) == 1]
+    assert [(one.shape, one.dtype) for one in joined] == [((4, 64), np.float32)]
     assert random_stage.target.listener == drafter.listen
     assert drafter.hold_ms == grid
     assert keys[0][:2] == ["here", str(drafter.plan)]

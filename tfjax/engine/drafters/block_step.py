@@ -143,11 +143,10 @@ class BlockStep:
         given = (state.tables, state.unread, told, page_table)
         return self._prepare(bucket, traced, cache, given, (no_drafts(1, 1), 0, cache))
 
-    def prepare_joining(self, rows: int, like: jax.ShapeDtypeStruct) -> Compile:
-        """Let `JOINED` forwards of so many rows be taken in as one. `like` are features of any rows."""
-        features: Any = jax.ShapeDtypeStruct((rows, *like.shape[1:]), like.dtype)
-        places: Any = int32(2, rows)
-        told = Told(features, places)
+    def prepare_joining(self, features: jax.ShapeDtypeStruct) -> Compile:
+        """Let `JOINED` forwards of as many rows be taken in as one."""
+        rows = features.shape[0]
+        told: Any = Told(features, int32(2, rows))  # type: ignore[arg-type]
         lowered = jax.jit(_join).lower([told] * JOINED)
         return lambda: self._compiled.__setitem__(("join", rows), lowered.compile())
 

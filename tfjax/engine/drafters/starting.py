@@ -122,7 +122,7 @@ def compile_dspark(drafter: DSparkDrafter, progress: Progress) -> None:
     absorbs = [
         partial(step.prepare_absorbing, drafter.cache, features((rows, width)), target.page_table) for rows in taken
     ]
-    joins = [partial(step.prepare_joining, rows, features((rows, width))) for rows in taken if JOINED * rows in taken]
+    joins = [partial(step.prepare_joining, features((rows, width))) for rows in taken if JOINED * rows in taken]
     compile_all([*holds, *absorbs, *joins], "compiling the drafter", progress)
 
 
