@@ -66,6 +66,8 @@ class Lanes:
 
     def admit(self, request: Request) -> Stream:
         """Queue a request; it starts once a lane and pages are free. Raises Refused where it could never be served."""
+        if self.idle:
+            self._round_clock.rest()
         stream = self._roster.add(request, self._clock())
         if request.drafts and self._room.most_drafts:
             stream.proposer = CheckedProposer(self._proposer(request), self._settings.vocab_size, request.stop_ids)

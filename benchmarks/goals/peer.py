@@ -70,11 +70,13 @@ class Torch:
     """
 
     def __init__(self, python: str, sizes: Sizes, mode: str) -> None:
+        # Its packages are its own: PYTHONPATH may lead to ours, of other versions than torch wants.
         self._process = subprocess.Popen(
             [python, str(WORKER), json.dumps(asdict(sizes)), mode],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         )
         self.hello: dict[str, Any] = {}
 
