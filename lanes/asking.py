@@ -16,11 +16,8 @@ from tfjax.lanes.prices import Prices
 from tfjax.lanes.proposer import NOTHING, Proposal
 from tfjax.lanes.room import Room
 from tfjax.lanes.stream import Stream
+from tfjax.lanes.waiting import Hope, Luck, worth_waiting
 from tfjax.lanes.weighing import Weighing
-
-WORTH_WAITING = 1.2
-"""Times the tokens of a round queued ahead that one which waits for its text must have, in company. On an H200 16 streams
-took 1.2 to 1.3 times as long where their rounds waited, plain or drafted."""
 
 
 class Asking:
@@ -35,6 +32,7 @@ class Asking:
         self._drafter = drafter = drafted.drafter if drafted else None
         self._jointly = False
         self._usual = Usual()
+        self._luck = Luck()
         self._weighing = Weighing(drafted) if drafted else None
         if drafter is not None:
             self._joint = JointDepths(prices, room, drafter, most_rows)
@@ -45,7 +43,7 @@ class Asking:
         if self._drafter is not None and self._weighing is not None:
             usual = self._usual if self._prices.hold.priced else None
             most = min(self._drafter.depth, self._room.most_drafts)
-            stream.drafting = Drafting(most, usual, self._weighing.open())
+            stream.drafting = Drafting(most, usual, self._weighing.open(), Hope(Luck(self._luck)))
 
     def prepare(self, live: Sequence[Stream]) -> list[Ask]:
         """Fill in `offer` of the streams that have none yet, and say what the drafter shall draft for them."""
@@ -75,15 +73,15 @@ class Asking:
         if not (self._prices.known and self._prices.hold.priced):
             return None
         offers = {stream: self._offer(stream) for stream in streams}
-        if len(streams) == 1 and offers[streams[0]].goes_first:
-            return None
         for stream in streams:
             stream.offer = NOTHING
             if stream.drafting is not None:
                 stream.drafting.chances = ()
-        wants_plain = self._prices.wants_plain(len(streams))
-        chains = {} if wants_plain else self._joint.choose(able, streams, filling)
-        if _worth_waiting(offers, chains):
+                stream.drafting.hope.offer = offers[stream]
+        if self._prices.wants_plain(len(streams)):
+            return []
+        chains = self._joint.choose(able, streams, filling)
+        if worth_waiting(self._prices, offers, chains):
             self._ask_again(streams)
             return None
         self._expect(chains)
@@ -149,6 +147,7 @@ class Asking:
         drafting.observe(held, outcome.accepted, alone=len(kept) == 1)
         if not self._jointly:
             drafting.rule.observe(held, outcome.accepted, round_ms)
+        drafting.hope.settle(outcome.tokens)
         if self._weighing is not None:
             self._weighing.learn(drafting, held, outcome.accepted)
         if not held:
@@ -173,18 +172,3 @@ class Asking:
             round_ms = price_ms(flight.rows, flight.drafting, flight.held[1])
         if drafting.stand.drafted_round(sum(kept) / streams, round_ms, price_ms(streams, 0, 0)):
             drafting.acceptance.restore(outcome.accepted)
-
-
-def _worth_waiting(offers: Mapping[Stream, Proposal], chains: Mapping[Stream, Sequence[float]]) -> bool:
-    """Whether what the host has to offer, where it is no less than the drafter's drafts, makes up for a round that waits.
-
-    A lone stream's is waited for in any case.
-    """
-    gains = [
-        sum(offer.chances) - sum(chains.get(stream, ())) for stream, offer in offers.items() if offer.tokens
-    ]
-    gains = [gain for gain in gains if gain >= 0]
-    if len(offers) == 1:
-        return bool(gains)
-    tokens = len(offers) + sum(map(sum, chains.values()))
-    return tokens + sum(gains) >= WORTH_WAITING * tokens

@@ -8,6 +8,7 @@ from tfjax.lanes.acceptance import Acceptance, Usual
 from tfjax.lanes.aside import StandAside
 from tfjax.lanes.confidence import Confidence
 from tfjax.lanes.depth import PROBE_EVERY, DepthRule
+from tfjax.lanes.waiting import Hope, Luck
 
 RELAXING = 0.05
 
@@ -20,6 +21,7 @@ class Drafting:
         most: drafts of its deepest hold.
         usual: how the drafts of all streams land, where depths are decided for all together.
         confidence: what the drafter says of its drafts, and what that is worth here.
+        hope: what the host offers, and what that is worth here.
         acceptance: how often drafts land, by depth.
         rule: chooses the depth where holds are not measured.
         stand: keeps the stream from drafting while drafts do not pay.
@@ -31,6 +33,7 @@ class Drafting:
     most: int
     usual: InitVar[Usual | None] = None
     confidence: Confidence = field(default_factory=Confidence)
+    hope: Hope = field(default_factory=lambda: Hope(Luck()))
     acceptance: Acceptance = field(init=False)
     stand: StandAside = field(default_factory=StandAside)
     rule: DepthRule = field(init=False)

@@ -22,6 +22,7 @@ class Flight:
         began_s: when its round began: before the drafts for it were waited for.
         held: streams that the drafter drafted for since the flight before, and the most drafts of one of them.
         timed: whether its time is its own: no chunk of a prompt was queued since the flight before.
+        ahead: whether it was queued before the flight before it was read.
         kept: whether its windows are committed already.
         lost: streams whose window in the flight before was never committed, so that the one here is not dropped either.
     """
@@ -31,6 +32,7 @@ class Flight:
     began_s: float
     held: tuple[int, int] = (0, 0)
     timed: bool = True
+    ahead: bool = False
     kept: bool = False
     lost: set[Stream] = field(default_factory=set)
 
@@ -71,10 +73,10 @@ class Flights:
         """The drafter drafts this for the flight that is queued next."""
         self._held = (self._held[0] + len(asks), max([self._held[1], *[ask.depth for ask in asks]]))
 
-    def queue(self, windows: Sequence[Window], began_s: float) -> Flight:
+    def queue(self, windows: Sequence[Window], began_s: float, *, ahead: bool = False) -> Flight:
         held, self._held = self._held, (0, 0)
         filling, self.filling = self.filling, False
-        return Flight(windows, self._backend.verify(windows), began_s, held, timed=not filling)
+        return Flight(windows, self._backend.verify(windows), began_s, held, timed=not filling, ahead=ahead)
 
     def land(self, flight: Flight) -> None:
         """`flight`, the one before the next, was read. What was kept before that told where the next windows begin."""

@@ -183,10 +183,10 @@ class Lanes:
         failed = self._drafted.draft(windows, kept, asks)
         return {stream: describe(error) for stream, error in failed.items()}
 
-    def _queue(self, windows: Sequence[Window], began_s: float) -> Flight | None:
+    def _queue(self, windows: Sequence[Window], began_s: float, *, ahead: bool = False) -> Flight | None:
         if windows:
             with self._contained([window.stream for window in windows]):
-                return self._flights.queue(windows, began_s)
+                return self._flights.queue(windows, began_s, ahead=ahead)
         return None
 
     def _run_ahead(self, flight: Flight) -> Flight | None:
@@ -205,7 +205,7 @@ class Lanes:
                 live = [window for window in flight.windows if window.stream.reason is None]
                 self._backend.keep(live, [1] * len(live))
                 flight.kept = True
-            return self._queue(windows, self._clock())
+            return self._queue(windows, self._clock(), ahead=True)
         return None
 
     def _settle(self, flight: Flight) -> None:

@@ -17,6 +17,7 @@ LEARNING_ROUNDS = 8
 LEARNING_EVERY = 32
 LEARNING_DRAFTS = 2
 FADE = 0.99
+FIRST_WAIT_SHARE = 0.25
 
 
 class Prices:
@@ -27,6 +28,9 @@ class Prices:
     Where holds are priced and rows are not learned, rounds with drafts add what they were seen to take beyond all that:
     contexts, sampling and busy processors make many streams' drafts dearer than tables that were measured at rest. Each
     plain round lets that fade by a hundredth, so that drafts are tried again.
+
+    Where rounds can be queued before the one in flight is read, all this is the time of such a round, which the device
+    begins at once. What others take beyond it while the device waits for the host is learned apart.
 
     Attributes:
         hold: prices of the drafter.
@@ -55,6 +59,8 @@ class Prices:
         self._overhead_ms: dict[int, float] = {}
         self._row_ms: float | None = None
         self._surplus_ms: dict[int, float] = {}
+        self._wait_ms: dict[int, float] = {}
+        self._ahead: set[int] = set()
         self._rounds: Counter[int] = Counter()
         self._drafted: Counter[int] = Counter()
 
@@ -92,6 +98,16 @@ class Prices:
             (drafted_ms if rows > streams else overhead_ms) + forward_ms(rows) + hold_ms(drafting, deepest)
         )
 
+    def wait_ms(self, streams: int) -> float:
+        """What a round of this many streams takes more where it waits for the one before it to be read.
+
+        Before any was seen beside plain ones that did not, it is a share of a plain round; after that what the nearest
+        number of streams took.
+        """
+        if not self._wait_ms:
+            return FIRST_WAIT_SHARE * (self.overhead_ms(streams) + self._table_ms(streams))
+        return self._wait_ms[min(self._wait_ms, key=lambda seen: abs(seen - streams))]
+
     @property
     def steps(self) -> Container[int] | None:
         """Rows after which a forward gets dearer; None where every row has a price of its own."""
@@ -114,10 +130,13 @@ class Prices:
         learning = self._drafted[streams] < LEARNING_ROUNDS or (self._rounds[streams] + 1) % LEARNING_EVERY == 0
         return streams + LEARNING_DRAFTS if learning else None
 
-    def observe(self, rows: int, streams: int, round_ms: float, *, drafting: int = 0, deepest: int = 0) -> None:
+    def observe(
+        self, rows: int, streams: int, round_ms: float, *, drafting: int = 0, deepest: int = 0, ahead: bool = False
+    ) -> None:
         """Learn from a round's time: the overhead if it was plain, else what its rows added.
 
-        Never both from one round, or each would learn the same residual.
+        Never both from one round, or each would learn the same residual. Once a plain round was queued `ahead`, the
+        overhead is that of such rounds, and of those without a hold that were not it is learned what waiting takes.
 
         Args:
             rows: all rows, forced ones too.
@@ -125,20 +144,37 @@ class Prices:
             round_ms: its time.
             drafting: streams that had drafts verified.
             deepest: the most drafts that a hold made for one of them; 0 where all came without one.
+            ahead: whether it was queued before the round in flight was read.
         """
         if not self.known:
             return
         self._rounds[streams] += 1
-        if rows == streams:
-            sample_ms = max(0.0, round_ms - self._table_ms(rows))
-            self._overhead_ms[streams] = _average(self._overhead_ms.get(streams), sample_ms)
-            if streams in self._surplus_ms:
-                self._surplus_ms[streams] *= FADE
+        waited = streams in self._ahead and not ahead
+        if waited and not deepest:
+            self._learn_wait(rows, streams, round_ms)
+        elif rows == streams:
+            self._learn_plain(streams, round_ms, ahead)
         elif drafting:
             self._drafted[streams] += 1
             if streams in self._overhead_ms:
                 expected_ms = self._overhead_ms[streams] + self._table_ms(rows) + self.hold.table()(drafting, deepest)
+                expected_ms += self.wait_ms(streams) if waited else 0.0
                 self._learn(rows - streams, streams, round_ms - expected_ms)
+
+    def _learn_plain(self, streams: int, round_ms: float, ahead: bool) -> None:
+        """The first that was queued ahead replaces what was known of those that were not."""
+        if ahead and streams not in self._ahead:
+            self._ahead.add(streams)
+            self._overhead_ms.pop(streams, None)
+        sample_ms = max(0.0, round_ms - self._table_ms(streams))
+        self._overhead_ms[streams] = _average(self._overhead_ms.get(streams), sample_ms)
+        if streams in self._surplus_ms:
+            self._surplus_ms[streams] *= FADE
+
+    def _learn_wait(self, rows: int, streams: int, round_ms: float) -> None:
+        """Rows of copies count as part of what it takes to wait for them."""
+        sample_ms = max(0.0, round_ms - self._overhead_ms[streams] - self._table_ms(rows))
+        self._wait_ms[streams] = _average(self._wait_ms.get(streams), sample_ms)
 
     def _learn(self, drafts: int, streams: int, unexpected_ms: float) -> None:
         if self._learns_rows:

@@ -33,7 +33,8 @@ class RoundClock:
             return None
         streams, rows = len(flight.windows), flight.rows
         if rows > streams or not flight.held[0]:  # a plain round that paid for drafts is no measure of plain
-            self._prices.observe(rows, streams, round_ms, drafting=flight.drafting, deepest=flight.held[1])
+            drafting, deepest = flight.drafting, flight.held[1]
+            self._prices.observe(rows, streams, round_ms, drafting=drafting, deepest=deepest, ahead=flight.ahead)
         return round_ms
 
     def _began_s(self, flight: Flight) -> float:

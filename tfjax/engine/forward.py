@@ -32,3 +32,17 @@ class Forward:
     @property
     def lanes(self) -> list[int]:
         return [window.stream.lane for window in self.windows]
+
+    @property
+    def has_held(self) -> bool:
+        """Whether there are drafts that the host has not seen."""
+        return any(window.held for window in self.windows)
+
+    @property
+    def read_back(self) -> list[jax.Array]:
+        """What the host will read."""
+        drawn = self.drawn
+        logprobs = (
+            [drawn.logprob, drawn.top_token, drawn.top_logprob] if any(w is not None for w in self.logprobs) else []
+        )
+        return [drawn.token, *([self.token] if self.has_held else []), *logprobs]

@@ -137,8 +137,6 @@ class TargetBackend:
     def verify(self, windows: Sequence[Window]) -> Forward:
         bucket, buffer, token = self._rows(windows)
         stepped = self._run(bucket, token, buffer)
-        if any(window.held for window in windows):
-            stepped.token.copy_to_host_async()
         self._latest = latest = self._forward(windows, stepped)
         latest.bucket = bucket
         return latest
@@ -184,14 +182,17 @@ class TargetBackend:
         ]
 
     def _forward(self, windows: Sequence[Window], stepped: Stepped) -> Forward:
+        """Whatever will be read is on its way to the host as soon as it is there."""
         wanted = tuple([self._sampling[window.stream.lane].logprobs for window in windows])
-        return Forward(tuple(windows), wanted, stepped.drawn, stepped.token)
+        forward = Forward(tuple(windows), wanted, stepped.drawn, stepped.token)
+        for array in forward.read_back:
+            array.copy_to_host_async()
+        return forward
 
     def read(self, ticket: Forward) -> list[Result]:
         try:
             tokens: list[int] = np.asarray(ticket.drawn.token).tolist()
-            has_held = any(window.held for window in ticket.windows)
-            shown: list[int] = np.asarray(ticket.token).tolist() if has_held else []
+            shown: list[int] = np.asarray(ticket.token).tolist() if ticket.has_held else []
         except Exception as error:
             self.broken = error
             raise
