@@ -81,11 +81,19 @@ class Asking:
         if self._prices.wants_plain(len(streams)):
             return []
         chains = self._joint.choose(able, streams, filling)
-        if worth_waiting(self._prices, offers, chains):
+        if self._waits(offers, chains):
             self._ask_again(streams)
             return None
         self._expect(chains)
         return [Ask(stream, len(chain), stream.unread) for stream, chain in chains.items()]
+
+    def _waits(self, offers: Mapping[Stream, Proposal], chains: Mapping[Stream, Sequence[float]]) -> bool:
+        """Whether the round waits for the text that these offers, or such as they, would follow."""
+        waits = worth_waiting(self._prices, offers, chains)
+        for stream, offer in offers.items():
+            if stream.drafting is not None and offer.tokens:
+                stream.drafting.hope.note(waits)
+        return waits
 
     def _offer(self, stream: Stream) -> Proposal:
         """What the stream's own text, as far as it is known, gives for the window after its pending token."""
@@ -147,7 +155,7 @@ class Asking:
         drafting.observe(held, outcome.accepted, alone=len(kept) == 1)
         if not self._jointly:
             drafting.rule.observe(held, outcome.accepted, round_ms)
-        drafting.hope.settle(outcome.tokens)
+        drafting.hope.settle(outcome.tokens, alone=len(kept) == 1)
         if self._weighing is not None:
             self._weighing.learn(drafting, held, outcome.accepted)
         if not held:

@@ -41,7 +41,7 @@ class RoundClock:
         """Where the round before it was settled, so that what the host did since then counts.
 
         Not after a rest, nor for a plain round that waited: it would be queued ahead where there were no drafts, and
-        the host's time be hidden. Nor where depths are no joint decision: then rounds are only compared with each other.
+        the host's time be hidden. Nor where depths are no joint decision, where rounds are only compared.
         """
         if self._settled_s is None:
             return flight.began_s

@@ -11,8 +11,10 @@ from tfjax.lanes.proposer import NOTHING, Proposal, agreeing
 from tfjax.lanes.stream import Stream
 
 FIRST_TOKENS = 4.0
-KEPT = 0.95
-LANDS = 0.5
+FADE = 0.95
+FIRST_KEPT = 3.0
+KEPT_RATE = 0.1
+RETURN_RATE = 0.02
 
 
 class Luck:
@@ -35,42 +37,59 @@ class Luck:
         """`tokens` came where the offer was."""
         promised = sum(offer.chances[: len(tokens)])
         if promised:
-            self._promised = KEPT * self._promised + promised
-            self._landed = KEPT * self._landed + agreeing(offer.tokens, tokens)
+            self._promised = FADE * self._promised + promised
+            self._landed = FADE * self._landed + agreeing(offer.tokens, tokens)
             if self._usual is not None:
                 self._usual.observe(offer, tokens)
 
 
 @dataclass(slots=True)
 class Hope:
-    """Of one stream: what the host offered after its known text last, and how that goes."""
+    """Of one stream: what the host offered after its known text last, and how that goes.
+
+    Attributes:
+        luck: how offers land.
+        offer: the last one.
+        kept: tokens of a round that was waited for while the stream was alone; at first some are taken for granted.
+        waits: whether the round after the one in flight waits for its text.
+        waited: whether the one in flight did.
+    """
 
     luck: Luck
     offer: Proposal = NOTHING
+    kept: float = FIRST_KEPT
+    waits: bool = False
+    waited: bool = False
 
-    def settle(self, tokens: Sequence[int]) -> None:
+    def settle(self, tokens: Sequence[int], *, alone: bool) -> None:
         """These came after the known text."""
         self.luck.observe(self.offer, tokens)
-        self.offer = NOTHING
+        if self.waited and alone:
+            self.kept += KEPT_RATE * (len(tokens) - self.kept)
+        self.offer, self.waited, self.waits = NOTHING, self.waits, False
+
+    def note(self, waits: bool) -> None:
+        """Whether the next round waits for such an offer; if not, one will after some times, to see how it goes."""
+        self.waits = waits
+        if not waits:
+            self.kept += RETURN_RATE * (FIRST_KEPT - self.kept)
 
 
 def worth_waiting(prices: Prices, offers: Mapping[Stream, Proposal], chains: Mapping[Stream, Sequence[float]]) -> bool:
     """Whether what the host has to offer, where it is more than the drafter's drafts, makes up for a round that waits.
 
     An offer is for the text known so far; a stream that has one now is taken to have as good a one after the next. A
-    lone stream's sure copy is waited for as long as such land, since each that does makes the next one wider.
+    lone stream's copies get wider each time that one lands, so there it counts what such rounds yielded so far.
 
     Args:
         prices: of rounds.
         offers: of every stream of the round.
         chains: the chances of the drafts that the drafter would make for some of them.
     """
-    if len(offers) == 1 and any(offer.goes_first and _share(stream) >= LANDS for stream, offer in offers.items()):
-        return True
     better = {
         stream: tokens
         for stream, offer in offers.items()
-        if offer.tokens and (tokens := _share(stream) * sum(offer.chances)) > sum(chains.get(stream, ()))
+        if offer.tokens and (tokens := _tokens(stream, offer, len(offers))) > sum(chains.get(stream, ()))
     }
     if not better:
         return False
@@ -78,19 +97,19 @@ def worth_waiting(prices: Prices, offers: Mapping[Stream, Proposal], chains: Map
     others = {stream: chain for stream, chain in chains.items() if stream not in better}
     copied = sum(len(offers[stream].tokens) for stream in better)
     return pays(
-        streams + _tokens(others) + sum(better.values()),
+        streams + sum(map(sum, others.values())) + sum(better.values()),
         price_ms(*_shape(streams + copied, others)) + prices.wait_ms(streams),
-        streams + _tokens(chains),
+        streams + sum(map(sum, chains.values())),
         price_ms(*_shape(streams, chains)),
     )
 
 
-def _share(stream: Stream) -> float:
-    return stream.drafting.hope.luck.share if stream.drafting is not None else 1.0
-
-
-def _tokens(chains: Mapping[Stream, Sequence[float]]) -> float:
-    return sum(map(sum, chains.values()))
+def _tokens(stream: Stream, offer: Proposal, streams: int) -> float:
+    """What the offer is expected to yield beside the token that there is anyway."""
+    if stream.drafting is None:
+        return sum(offer.chances)
+    hope = stream.drafting.hope
+    return hope.kept - 1 if streams == 1 else hope.luck.share * sum(offer.chances)
 
 
 def _shape(rows: int, chains: Mapping[Stream, Sequence[float]]) -> tuple[int, int, int]:

@@ -28,6 +28,23 @@ MEMORY = MemoryPlan(256, False, 3, 12, cache_bytes=0, weight_bytes=0, budget_byt
 MODEL = LoadedModel(FAMILY, TINY, nnx.Module(), jnp.float32)
 
 
+class OnDevice:
+    """An array of which is known whether it was sent to the host before anybody asked."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+        self.sent = False
+
+    def copy_to_host_async(self) -> None:
+        self.sent = True
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.asarray(self.values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
 class RecordingStep:
     """Draws 100, 101, ... down the rows, or what is ordered, and remembers what it was given."""
 
@@ -51,8 +68,9 @@ class RecordingStep:
         logprob = -np.arange(draws, dtype=np.float32)
         ids = np.arange(draws * TOP_LOGPROBS).reshape(draws, TOP_LOGPROBS)
         nothing: Any = None
-        drawn = Drawn(order, logprob, ids, -ids.astype(np.float32))
-        return Stepped(drawn, jnp.asarray(token), matrix[LANE_AND_POSITION], nothing, self.features, state)
+        outputs: Any = [OnDevice(values) for values in (order, logprob, ids, -ids.astype(np.float32))]
+        known: Any = OnDevice(token)
+        return Stepped(Drawn(*outputs), known, matrix[LANE_AND_POSITION], nothing, self.features, state)
 
 
 class Target:
@@ -103,6 +121,27 @@ def test_the_whole_prompts_draw_is_the_first_token() -> None:
     target.backend.prefill_step(stream, 128, 140)
     result = target.backend.first(stream)
     assert (result.draws, result.logprobs, result.error) == ([31], None, None)
+
+
+@pytest.mark.parametrize(("logprobs", "held"), [(None, 0), (2, 0), (None, 2), (0, 1)])
+def test_what_will_be_read_is_sent_to_the_host_at_once_and_nothing_else(logprobs: int | None, held: int) -> None:
+    target = Target()
+    target.backend.held = lambda stream: True
+    one, two = target.stream(0), target.stream(2, logprobs=logprobs)
+    ticket = target.backend.verify([Window(one, 5, 41, held=held), Window(two, 5, 51)])
+    drawn: Any = ticket.drawn
+    shown: Any = ticket.token
+    assert drawn.token.sent
+    assert shown.sent == (held > 0)
+    assert [array.sent for array in drawn[1:]] == [logprobs is not None] * 3
+
+
+def test_so_is_the_first_token() -> None:
+    target = Target()
+    stream = target.stream(prompt=5)
+    target.backend.prefill_step(stream, 0, 5)
+    drawn: Any = target.backend._first[stream.lane].drawn
+    assert [array.sent for array in drawn] == [True, False, False, False]
 
 
 def test_windows_lie_end_to_end() -> None:

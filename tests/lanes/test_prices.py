@@ -269,3 +269,38 @@ def test_only_one_of_rows_and_rounds_learns_what_drafts_take_beyond_their_price(
         learned.observe(4, 2, 5.0 + 39.0 + 10.0, drafting=2, deepest=0)
     assert rows.of_round(2)(4, 0, 0) == pytest.approx(5 + 39 + 10)
     assert unpriced.of_round(2)(4, 2, 1) == 5 + 39
+
+
+def test_the_first_plain_round_that_was_queued_ahead_replaces_what_waiting_ones_took() -> None:
+    learned = prices()
+    learned.observe(1, 1, 60.0)
+    learned.observe(1, 1, 35.0, ahead=True)
+    assert learned.overhead_ms(1) == 5.0
+    learned.observe(1, 1, 45.0, ahead=True)
+    assert learned.overhead_ms(1) == pytest.approx(7.0)
+    learned.observe(2, 2, 50.0)
+    assert learned.overhead_ms(2) == 20.0
+
+
+def test_after_that_those_that_wait_only_tell_what_waiting_takes() -> None:
+    learned = prices()
+    learned.observe(1, 1, 35.0, ahead=True)
+    assert learned.wait_ms(1) == pytest.approx(0.25 * 35.0)
+    learned.observe(1, 1, 41.0)
+    assert (learned.overhead_ms(1), learned.wait_ms(1)) == (5.0, 6.0)
+    learned.observe(3, 1, 39.0 + 5.0 + 16.0, drafting=1)
+    assert learned.wait_ms(1) == pytest.approx(8.0)
+    assert learned.of_round(1)(3, 0, 0) == pytest.approx(44.0)
+    learned.observe(1, 1, 20.0)
+    assert learned.wait_ms(1) == pytest.approx(0.8 * 8.0)
+    assert learned.wait_ms(16) == learned.wait_ms(1)
+
+
+def test_a_hold_that_waited_is_not_dearer_for_it() -> None:
+    learned = prices()
+    learned.observe(1, 1, 35.0, ahead=True)
+    learned.observe(1, 1, 41.0)
+    learned.observe(3, 1, 5.0 + 39.0 + 4.0 + 6.0, drafting=1, deepest=3)
+    assert learned.of_round(1)(3, 1, 3) == pytest.approx(5.0 + 39.0 + 4.0)
+    learned.observe(3, 1, 5.0 + 39.0 + 4.0 + 6.0, drafting=1, deepest=3, ahead=True)
+    assert learned.of_round(1)(3, 1, 3) == pytest.approx(5.0 + 39.0 + 4.0 + 0.2 * 6.0)
