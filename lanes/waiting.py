@@ -15,6 +15,7 @@ FADE = 0.95
 FIRST_KEPT = 3.0
 KEPT_RATE = 0.1
 RETURN_RATE = 0.02
+LANDS = 0.5
 
 
 class Luck:
@@ -79,13 +80,16 @@ def worth_waiting(prices: Prices, offers: Mapping[Stream, Proposal], chains: Map
     """Whether what the host has to offer, where it is more than the drafter's drafts, makes up for a round that waits.
 
     An offer is for the text known so far; a stream that has one now is taken to have as good a one after the next. A
-    lone stream's copies get wider each time that one lands, so there it counts what such rounds yielded so far.
+    lone stream's copies get wider each time that one lands, so there it counts as well what such rounds yielded so far,
+    and sure copies are waited for as long as they land.
 
     Args:
         prices: of rounds.
         offers: of every stream of the round.
         chains: the chances of the drafts that the drafter would make for some of them.
     """
+    if len(offers) == 1 and any(offer.goes_first and _share(stream) >= LANDS for stream, offer in offers.items()):
+        return True
     better = {
         stream: tokens
         for stream, offer in offers.items()
@@ -106,10 +110,14 @@ def worth_waiting(prices: Prices, offers: Mapping[Stream, Proposal], chains: Map
 
 def _tokens(stream: Stream, offer: Proposal, streams: int) -> float:
     """What the offer is expected to yield beside the token that there is anyway."""
-    if stream.drafting is None:
-        return sum(offer.chances)
-    hope = stream.drafting.hope
-    return hope.kept - 1 if streams == 1 else hope.luck.share * sum(offer.chances)
+    tokens = _share(stream) * sum(offer.chances)
+    if streams == 1 and stream.drafting is not None:
+        return max(tokens, stream.drafting.hope.kept - 1)
+    return tokens
+
+
+def _share(stream: Stream) -> float:
+    return stream.drafting.hope.luck.share if stream.drafting is not None else 1.0
 
 
 def _shape(rows: int, chains: Mapping[Stream, Sequence[float]]) -> tuple[int, int, int]:

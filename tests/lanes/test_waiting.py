@@ -152,6 +152,17 @@ def test_alone_it_counts_what_such_rounds_yielded(kept: float, waits: bool) -> N
     assert not worth_waiting(priced(4.0, 1), {stream: NOTHING}, {})
 
 
+@pytest.mark.parametrize(
+    ("match", "share", "waits"), [(8, 1.0, True), (8, 0.6, True), (8, 0.4, False), (7, 1.0, False)]
+)
+def test_alone_a_sure_copy_is_waited_for_while_such_land(match: int, share: float, waits: bool) -> None:
+    offers = company(copy_of(2, match), share=share)
+    (stream,) = offers
+    assert worth_waiting(priced(4.0, 1), offers, {stream: (0.9, 0.9, 0.9, 0.9)}) is waits
+    beside = {**offers, stream_of("beside"): NOTHING}
+    assert not worth_waiting(priced(40.0, 2), beside, {})
+
+
 def test_that_is_learned_from_rounds_that_waited_and_comes_back_where_offers_are_passed_over() -> None:
     hope = Hope(Luck())
     hope.note(True)
