@@ -16,7 +16,7 @@ from tfjax.lanes.prices import Prices
 from tfjax.lanes.proposer import NOTHING, Proposal
 from tfjax.lanes.room import Room
 from tfjax.lanes.stream import Stream
-from tfjax.lanes.waiting import Hope, Luck, worth_waiting
+from tfjax.lanes.waiting import Hope, Luck, Waiting
 from tfjax.lanes.weighing import Weighing
 
 
@@ -33,6 +33,7 @@ class Asking:
         self._jointly = False
         self._usual = Usual()
         self._luck = Luck()
+        self._waiting = Waiting(prices)
         self._weighing = Weighing(drafted) if drafted else None
         if drafter is not None:
             self._joint = JointDepths(prices, room, drafter, most_rows)
@@ -72,16 +73,18 @@ class Asking:
         """
         if not (self._prices.known and self._prices.hold.priced):
             return None
-        offers = {stream: self._offer(stream) for stream in streams}
+        offers: dict[Stream, Proposal] = {}
+        if not all(stream.unread for stream in streams) or self._waiting.looks(len(streams)):
+            offers = {stream: self._offer(stream) for stream in streams}
         for stream in streams:
             stream.offer = NOTHING
             if stream.drafting is not None:
                 stream.drafting.chances = ()
-                stream.drafting.hope.offer = offers[stream]
+                stream.drafting.hope.offer = offers.get(stream, NOTHING)
         if self._prices.wants_plain(len(streams)):
             return []
         chains = self._joint.choose(able, streams, filling)
-        if self._waits(offers, chains):
+        if offers and self._waits(offers, chains):
             self._ask_again(streams)
             return None
         self._expect(chains)
@@ -89,7 +92,7 @@ class Asking:
 
     def _waits(self, offers: Mapping[Stream, Proposal], chains: Mapping[Stream, Sequence[float]]) -> bool:
         """Whether the round waits for the text that these offers, or such as they, would follow."""
-        waits = worth_waiting(self._prices, offers, chains)
+        waits = self._waiting.worth(offers, chains)
         for stream, offer in offers.items():
             if stream.drafting is not None and offer.tokens:
                 stream.drafting.hope.note(waits)
@@ -131,6 +134,8 @@ class Asking:
         """
         if any(map(self._may_be_drafted, streams)):
             return False
+        if not self._waiting.looks(len(streams)):
+            return True
         return all(stream.proposer is None or stream.proposer.pass_unread() for stream in streams)
 
     def _may_be_drafted(self, stream: Stream) -> bool:

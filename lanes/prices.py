@@ -18,6 +18,7 @@ LEARNING_EVERY = 32
 LEARNING_DRAFTS = 2
 FADE = 0.99
 FIRST_WAIT_SHARE = 0.25
+MOST_TIMES = 4.0
 
 
 class Prices:
@@ -136,7 +137,8 @@ class Prices:
         """Learn from a round's time: the overhead if it was plain, else what its rows added.
 
         Never both from one round, or each would learn the same residual. Once a plain round was queued `ahead`, the
-        overhead is that of such rounds, and of those without a hold that were not it is learned what waiting takes.
+        overhead is that of such rounds, and of those without a hold that were not it is learned what waiting takes. One
+        that took more than `MOST_TIMES` its price counts as that, since a machine that was busy elsewhere says little.
 
         Args:
             rows: all rows, forced ones too.
@@ -149,6 +151,8 @@ class Prices:
         if not self.known:
             return
         self._rounds[streams] += 1
+        if streams in self._overhead_ms:
+            round_ms = min(round_ms, MOST_TIMES * self.of_round(streams)(rows, drafting, deepest))
         waited = streams in self._ahead and not ahead
         if waited and not deepest:
             self._learn_wait(rows, streams, round_ms)

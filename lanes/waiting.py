@@ -16,6 +16,7 @@ FIRST_KEPT = 3.0
 KEPT_RATE = 0.1
 RETURN_RATE = 0.02
 LANDS = 0.5
+LOOK_EVERY = 8
 
 
 class Luck:
@@ -76,36 +77,50 @@ class Hope:
             self.kept += RETURN_RATE * (FIRST_KEPT - self.kept)
 
 
-def worth_waiting(prices: Prices, offers: Mapping[Stream, Proposal], chains: Mapping[Stream, Sequence[float]]) -> bool:
-    """Whether what the host has to offer, where it is more than the drafter's drafts, makes up for a round that waits.
+class Waiting:
+    """Decides for rounds that could be queued ahead.
 
-    An offer is for the text known so far; a stream that has one now is taken to have as good a one after the next. A
-    lone stream's copies get wider each time that one lands, so there it counts as well what such rounds yielded so far,
-    and sure copies are waited for as long as they land.
-
-    Args:
-        prices: of rounds.
-        offers: of every stream of the round.
-        chains: the chances of the drafts that the drafter would make for some of them.
+    Asking what the host offers takes time for each stream. A company for which waiting would not pay even if every
+    other of its streams were offered a token more asks every eighth round only.
     """
-    if len(offers) == 1 and any(offer.goes_first and _share(stream) >= LANDS for stream, offer in offers.items()):
-        return True
-    better = {
-        stream: tokens
-        for stream, offer in offers.items()
-        if offer.tokens and (tokens := _tokens(stream, offer, len(offers))) > sum(chains.get(stream, ()))
-    }
-    if not better:
+
+    def __init__(self, prices: Prices) -> None:
+        self._prices = prices
+        self._rests = 0
+
+    def looks(self, streams: int) -> bool:
+        """Whether this round of so many streams asks what the host offers; if not, it was asked lately."""
+        if streams == 1 or not self._rests:
+            return True
+        self._rests -= 1
         return False
-    price_ms, streams = prices.of_round(len(offers)), len(offers)
-    others = {stream: chain for stream, chain in chains.items() if stream not in better}
-    copied = sum(len(offers[stream].tokens) for stream in better)
-    return pays(
-        streams + sum(map(sum, others.values())) + sum(better.values()),
-        price_ms(*_shape(streams + copied, others)) + prices.wait_ms(streams),
-        streams + sum(map(sum, chains.values())),
-        price_ms(*_shape(streams, chains)),
-    )
+
+    def worth(self, offers: Mapping[Stream, Proposal], chains: Mapping[Stream, Sequence[float]]) -> bool:
+        """Whether what the host offers, where it is more than the drafter's drafts, makes up for a round that waits.
+
+        An offer is for the text known so far; a stream that has one now is taken to have as good a one after the next.
+        A lone stream's copies get wider each time that one lands, so there it counts as well what such rounds yielded
+        so far, and sure copies are waited for as long as they land.
+
+        Args:
+            offers: of every stream of the round.
+            chains: the chances of the drafts that the drafter would make for some of them.
+        """
+        if len(offers) == 1 and any(offer.goes_first and _share(stream) >= LANDS for stream, offer in offers.items()):
+            return True
+        better = {
+            stream: tokens
+            for stream, offer in offers.items()
+            if offer.tokens and (tokens := _tokens(stream, offer, len(offers))) > sum(chains.get(stream, ()))
+        }
+        price_ms, streams = self._prices.of_round(len(offers)), len(offers)
+        others = {stream: chain for stream, chain in chains.items() if stream not in better}
+        tokens = streams + sum(map(sum, others.values())) + sum(better.values())
+        waiting_ms = price_ms(*_shape(streams + sum(len(offers[stream].tokens) for stream in better), others))
+        waiting_ms += self._prices.wait_ms(streams)
+        ahead = streams + sum(map(sum, chains.values())), price_ms(*_shape(streams, chains))
+        self._rests = 0 if pays(tokens + streams / 2, waiting_ms, *ahead) else LOOK_EVERY - 1
+        return bool(better) and pays(tokens, waiting_ms, *ahead)
 
 
 def _tokens(stream: Stream, offer: Proposal, streams: int) -> float:

@@ -304,3 +304,16 @@ def test_a_hold_that_waited_is_not_dearer_for_it() -> None:
     assert learned.of_round(1)(3, 1, 3) == pytest.approx(5.0 + 39.0 + 4.0)
     learned.observe(3, 1, 5.0 + 39.0 + 4.0 + 6.0, drafting=1, deepest=3, ahead=True)
     assert learned.of_round(1)(3, 1, 3) == pytest.approx(5.0 + 39.0 + 4.0 + 0.2 * 6.0)
+
+
+def test_a_round_that_took_far_longer_than_its_price_counts_as_four_times_that() -> None:
+    learned = prices()
+    learned.observe(1, 1, 1000.0)
+    assert learned.overhead_ms(1) == 970.0, "nothing is known that it could be held against"
+    learned = prices()
+    learned.observe(1, 1, 40.0)
+    learned.observe(1, 1, 1000.0)
+    assert learned.overhead_ms(1) == pytest.approx(10.0 + 0.2 * (160.0 - 30.0 - 10.0))
+    before_ms = learned.of_round(1)(3, 1, 1)
+    learned.observe(3, 1, 1000.0, drafting=1, deepest=1)
+    assert learned.of_round(1)(3, 1, 1) == pytest.approx(before_ms * (1 + 3.0))

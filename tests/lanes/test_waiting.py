@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from statistics import fmean
 from typing import Any
@@ -17,7 +17,7 @@ from tests.stubs import Script
 from tfjax.lanes.prices import Prices
 from tfjax.lanes.proposer import NOTHING, Proposal
 from tfjax.lanes.stream import Request, Stream
-from tfjax.lanes.waiting import Hope, Luck, worth_waiting
+from tfjax.lanes.waiting import LOOK_EVERY, Hope, Luck, Waiting
 
 TABLE = {8: 10.0, 16: 10.0, 32: 12.0}
 
@@ -46,6 +46,10 @@ def company(*offers: Proposal, share: float = 1.0) -> dict[Stream, Proposal]:
         stream.drafting.hope = Hope(lucky(share))
         found[stream] = offer
     return found
+
+
+def worth(prices: Prices, offers: dict[Stream, Proposal], chains: Mapping[Stream, Sequence[float]]) -> bool:
+    return Waiting(prices).worth(offers, chains)
 
 
 # What is thought of offers.
@@ -101,23 +105,23 @@ def test_of_four_streams_the_offers_have_to_land_more_than_waiting_costs(
 ) -> None:
     """2 ms of 10 are a fifth, and 5 % are to be gained: 1.04 tokens beside 4; with 6 ms 2.72. These land."""
     sure = Proposal(tuple(range(tokens)), (1.0,) * tokens)
-    assert worth_waiting(priced(wait_ms, 4), company(sure, NOTHING, NOTHING, NOTHING), {}) is waits
+    assert worth(priced(wait_ms, 4), company(sure, NOTHING, NOTHING, NOTHING), {}) is waits
 
 
 @pytest.mark.parametrize(("share", "waits"), [(1.0, True), (0.5, True), (0.2, False)])
 def test_what_offers_promise_is_weighed_by_what_landed(share: float, waits: bool) -> None:
     offers = company(Proposal((1, 2, 3), (0.9, 0.8, 0.7)), NOTHING, NOTHING, NOTHING, share=share)
-    assert worth_waiting(priced(1.5, 4), offers, {}) is waits
+    assert worth(priced(1.5, 4), offers, {}) is waits
 
 
 def test_they_have_to_be_better_than_the_drafters_drafts() -> None:
     offers = company(Proposal((1, 2, 3, 4), (1.0, 1.0, 1.0, 1.0)), NOTHING)
     first = next(iter(offers))
-    assert worth_waiting(priced(3.0, 2), offers, {})
-    assert worth_waiting(priced(3.0, 2), offers, {first: (0.5, 0.2)})
-    assert not worth_waiting(priced(8.0, 2), offers, {first: (0.9, 0.8)})
-    assert not worth_waiting(priced(3.0, 2), offers, {first: (1.0, 0.99, 0.98)})
-    assert not worth_waiting(priced(0.0, 2), offers, {first: (1.0, 1.0, 1.0, 1.0)})
+    assert worth(priced(3.0, 2), offers, {})
+    assert worth(priced(3.0, 2), offers, {first: (0.5, 0.2)})
+    assert not worth(priced(8.0, 2), offers, {first: (0.9, 0.8)})
+    assert not worth(priced(3.0, 2), offers, {first: (1.0, 0.99, 0.98)})
+    assert not worth(priced(0.0, 2), offers, {first: (1.0, 1.0, 1.0, 1.0)})
 
 
 @pytest.mark.parametrize(("hold_ms", "waits"), [(6.0, True), (4.0, False)])
@@ -127,7 +131,7 @@ def test_a_hold_that_is_not_needed_then_is_spared(hold_ms: float, waits: bool) -
     prices = prices_of({8: 8.0}, hold_ms={2: {1: hold_ms, 8: hold_ms}})
     prices.observe(2, 2, 10.0, ahead=True)
     prices.observe(2, 2, 10.0 + 4.0)
-    assert worth_waiting(prices, offers, dict.fromkeys(offers, (0.9, 0.8))) is waits
+    assert worth(prices, offers, dict.fromkeys(offers, (0.9, 0.8))) is waits
 
 
 def test_rows_that_need_a_wider_forward_cost_what_it_does() -> None:
@@ -137,8 +141,8 @@ def test_rows_that_need_a_wider_forward_cost_what_it_does() -> None:
     for prices in (flat, steep):
         prices.observe(16, 16, 10.0, ahead=True)
         prices.observe(16, 16, 12.0)
-    assert worth_waiting(flat, offers, {})
-    assert not worth_waiting(steep, offers, {})
+    assert worth(flat, offers, {})
+    assert not worth(steep, offers, {})
 
 
 @pytest.mark.parametrize(("kept", "waits"), [(1.0, False), (1.4, False), (1.55, True), (4.0, True)])
@@ -148,8 +152,8 @@ def test_alone_it_counts_what_such_rounds_yielded(kept: float, waits: bool) -> N
     (stream,) = offers
     assert stream.drafting is not None
     stream.drafting.hope.kept = kept
-    assert worth_waiting(priced(4.0, 1), offers, {}) is waits
-    assert not worth_waiting(priced(4.0, 1), {stream: NOTHING}, {})
+    assert worth(priced(4.0, 1), offers, {}) is waits
+    assert not worth(priced(4.0, 1), {stream: NOTHING}, {})
 
 
 @pytest.mark.parametrize(
@@ -158,9 +162,9 @@ def test_alone_it_counts_what_such_rounds_yielded(kept: float, waits: bool) -> N
 def test_alone_a_sure_copy_is_waited_for_while_such_land(match: int, share: float, waits: bool) -> None:
     offers = company(copy_of(2, match), share=share)
     (stream,) = offers
-    assert worth_waiting(priced(4.0, 1), offers, {stream: (0.9, 0.9, 0.9, 0.9)}) is waits
+    assert worth(priced(4.0, 1), offers, {stream: (0.9, 0.9, 0.9, 0.9)}) is waits
     beside = {**offers, stream_of("beside"): NOTHING}
-    assert not worth_waiting(priced(40.0, 2), beside, {})
+    assert not worth(priced(40.0, 2), beside, {})
 
 
 def test_that_is_learned_from_rounds_that_waited_and_comes_back_where_offers_are_passed_over() -> None:
@@ -178,6 +182,38 @@ def test_that_is_learned_from_rounds_that_waited_and_comes_back_where_offers_are
     assert hope.kept == pytest.approx(2.8)
     hope.note(False)
     assert hope.kept == pytest.approx(2.8 + 0.02 * 0.2)
+
+
+# How often it is asked.
+
+
+@pytest.mark.parametrize(("wait_ms", "asked_again"), [(2.0, 1), (20.0, LOOK_EVERY)])
+def test_a_company_for_which_it_could_not_pay_asks_seldom(wait_ms: float, asked_again: int) -> None:
+    """Half a token more for each of four streams makes up for 2 ms of 10, but not for 20."""
+    waiting = Waiting(priced(wait_ms, 4))
+    for _ in range(3):
+        assert waiting.looks(4)
+        assert not waiting.worth(company(copy_of(1), NOTHING, NOTHING, NOTHING, share=0.2), {})
+        for _ in range(asked_again - 1):
+            assert not waiting.looks(4)
+    assert waiting.looks(4)
+
+
+def test_what_is_worth_the_wait_is_asked_for_again_at_once() -> None:
+    waiting = Waiting(priced(2.0, 4))
+    assert waiting.worth(company(*[copy_of(3)] * 4), {})
+    assert waiting.looks(4)
+
+
+def test_a_lone_stream_asks_in_every_round() -> None:
+    waiting = Waiting(priced(40.0, 1))
+    for _ in range(3):
+        assert waiting.looks(1)
+        offers = company(copy_of(1))
+        (stream,) = offers
+        assert stream.drafting is not None
+        stream.drafting.hope.kept = 1.0
+        assert not waiting.worth(offers, {})
 
 
 # All together, in simulated time.
