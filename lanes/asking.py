@@ -136,7 +136,11 @@ class Asking:
             return False
         if not self._waiting.looks(len(streams)):
             return True
-        return all(stream.proposer is None or stream.proposer.pass_unread() for stream in streams)
+        if not all(stream.proposer is None or stream.proposer.pass_unread() for stream in streams):
+            return False
+        if self._drafter is not None and self._prices.known and self._prices.hold.priced:
+            self._waiting.worth(dict.fromkeys(streams, NOTHING), {})
+        return True
 
     def _may_be_drafted(self, stream: Stream) -> bool:
         """Whether the drafter may be asked for the next window: not aside, and within its context."""

@@ -24,6 +24,7 @@ class Flight:
         timed: whether its time is its own: no chunk of a prompt was queued since the flight before.
         ahead: whether it was queued before the flight before it was read.
         kept: whether its windows are committed already.
+        rows: of all its windows.
         lost: streams whose window in the flight before was never committed, so that the one here is not dropped either.
     """
 
@@ -35,10 +36,10 @@ class Flight:
     ahead: bool = False
     kept: bool = False
     lost: set[Stream] = field(default_factory=set)
+    rows: int = field(init=False)
 
-    @property
-    def rows(self) -> int:
-        return sum(window.rows for window in self.windows)
+    def __post_init__(self) -> None:
+        self.rows = sum([window.rows for window in self.windows])
 
     @property
     def is_plain(self) -> bool:
