@@ -14,6 +14,7 @@ from tests.lanes.drafted_harness import DraftedRun, settings
 from tests.lanes.test_ahead_pays import HOLD_MS, QUEUE_MS, WINDOW_MS
 from tests.lanes.test_never_loses import LEAST_OF_EACH, SALTS
 from tests.stubs import Script
+from tfjax.lanes.copy_drafts import CopyDrafts
 from tfjax.lanes.prices import Prices
 from tfjax.lanes.proposer import NOTHING, Proposal
 from tfjax.lanes.stream import Request, Stream
@@ -231,9 +232,8 @@ def phrases(seed: int, length: int, known: int, strays: float) -> Script:
     return draw
 
 
-@cache
-def decode_ms(streams: int, text: tuple[int, int, float], salt: int, *, drafts: bool) -> float:
-    """Simulated milliseconds until the replies of all streams are whole; a fifth of the drafter's drafts land."""
+def served(streams: int, text: tuple[int, int, float], salt: int, *, drafts: bool, lands: float = 0.2) -> DraftedRun:
+    """This share of the drafter's drafts lands."""
     target: dict[str, Any] = {"widths": tuple(WINDOW_MS), "window_ms": WINDOW_MS, "logprobs": False}
     run = DraftedRun(
         settings(lanes=16, context=600, pages=2600),
@@ -241,7 +241,7 @@ def decode_ms(streams: int, text: tuple[int, int, float], salt: int, *, drafts: 
         None,
         target={**target, "held_on_target": True, "lands": True},
         takes_ms=lambda streams, depth: 0.9 + 0.02 * depth,
-        lands=lambda stream, position: hash((stream.lane, position, salt)) % 1000 < 200,
+        lands=lambda stream, position: hash((stream.lane, position, salt)) % 1000 < 1000 * lands,
         hold_ms=HOLD_MS,
     )
     asks = [
@@ -254,7 +254,13 @@ def decode_ms(streams: int, text: tuple[int, int, float], salt: int, *, drafts: 
     run.admit(*asks)
     run.finish()
     run.check_tokens(*asks)
-    return 1000 * run.clock()
+    return run
+
+
+@cache
+def decode_ms(streams: int, text: tuple[int, int, float], salt: int, *, drafts: bool) -> float:
+    """Simulated milliseconds until the replies of all streams are whole."""
+    return 1000 * served(streams, text, salt, drafts=drafts).clock()
 
 
 @pytest.mark.parametrize("text", [(12, 10, 0.0), (12, 10, 0.1), (30, 6, 0.1), (8, 8, 0.0), (8, 30, 0.0)])
@@ -271,3 +277,16 @@ def test_copies_that_seldom_land_keep_no_company_waiting(streams: int, text: tup
 def test_a_lone_streams_that_land_are_waited_for(text: tuple[int, int, float], least: float) -> None:
     for salt in SALTS:
         assert decode_ms(1, text, salt, drafts=False) >= least * decode_ms(1, text, salt, drafts=True)
+
+
+@pytest.mark.parametrize("lands", [0.2, 0.9])
+@pytest.mark.parametrize("text", [(12, 10, 0.1), (8, 1000, 0.0)])
+def test_and_are_seldom_looked_for(text: tuple[int, int, float], lands: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is none, as of text that never repeats a phrase. A round that waits takes much longer here."""
+    monkeypatch.setattr(Prices, "wait_ms", lambda *given: 1.4 if lands < 0.5 else 14.0)
+    asked = []
+    for name in ("propose", "pass_unread"):
+        ask = getattr(CopyDrafts, name)
+        monkeypatch.setattr(CopyDrafts, name, lambda *given, ask=ask: (asked.append(1), ask(*given))[1])
+    run = served(16, text, 7, drafts=True, lands=lands)
+    assert len(asked) < 0.4 * sum(len(windows) for windows in run.backend.forwards)
