@@ -49,7 +49,10 @@ def measure_serving(
         about: Any = engine.capabilities()
         blocks.keep("about", {name: about[name] for name in ("kernels", "arithmetic", "window_ms", "drafter")})
         print(f"{PAIR} with {about['drafter']['name']}, {about['arithmetic']}, windows {about['window_ms']} ms")
-        print("streams    T  drafted/plain (least, most)  plain tok/s  kept a round  counting  differing")
+        print(
+            "drafted/plain until all replies are whole (least, most); of the mean reply; of the one that it slows most"
+        )
+        print("streams    T          ratio               mean  slowest  plain tok/s  kept a round  counting  differing")
         for count in streams:
             for temperature in TEMPERATURES:
                 cell = Cell(engine, count, temperature, tokens)
@@ -73,7 +76,8 @@ class Cell:
         Raises:
             RuntimeError: a reply differs.
         """
-        ratios, plain_rates, drafted, differing, counting = [], [], list[Made](), 0, 0
+        ratios, mean_ratios, slowest_ratios = list[float](), list[float](), list[float]()
+        plain_rates, drafted, differing, counting = [], list[Made](), 0, 0
         self._make(draft=True)
         for repeat in range(repeats):
             found = {}
@@ -83,6 +87,9 @@ class Cell:
             differing += sum(one.tokens != other.tokens for one, other in zip(drafted, plain, strict=True))
             counting += sum(reply.counting for reply in drafted)
             ratios.append(found[False][0] / found[True][0])
+            spans = {draft: [reply.finished.stats.decode_ms for reply in made] for draft, (_, made) in found.items()}
+            mean_ratios.append(statistics.fmean(spans[False]) / statistics.fmean(spans[True]))
+            slowest_ratios.append(min(one / other for one, other in zip(spans[False], spans[True], strict=True)))
             plain_rates.append(sum(len(reply.tokens) for reply in plain) / found[False][0])
         stats = [reply.finished.stats for reply in drafted]
         kept = sum(one.accepted for one in stats) / max(1, sum(one.rounds for one in stats))
@@ -91,6 +98,8 @@ class Cell:
             "temperature": self.temperature,
             "ratio": round(statistics.median(ratios), 3),
             "ratios": [round(ratio, 3) for ratio in ratios],
+            "mean_reply_ratio": round(statistics.median(mean_ratios), 3),
+            "slowest_reply_ratio": round(statistics.median(slowest_ratios), 3),
             "plain_tokens_per_s": round(statistics.median(plain_rates), 1),
             "kept_per_round": round(kept, 3),
             "counting_tokens": counting,
@@ -123,6 +132,7 @@ def _line(cell: dict[str, Any]) -> str:
     spread = f"({min(cell['ratios']):.2f}, {max(cell['ratios']):.2f})"
     return (
         f"{cell['streams']:7d} {cell['temperature']:4g}  {cell['ratio']:13.2f} {spread:14s}"
+        f"  {cell['mean_reply_ratio']:4.2f}  {cell['slowest_reply_ratio']:7.2f}"
         f"  {cell['plain_tokens_per_s']:11.0f}  {cell['kept_per_round']:12.2f}"
         f"  {cell['counting_tokens']:8d}  {cell['differing_replies']:9d}"
     )

@@ -55,11 +55,17 @@ class ScriptedEngine:
         most_open: the most that were under way at once, where `held` keeps them open until another is asked for.
     """
 
-    def __init__(self, wrong: Wrong | None = None, error: str | None = None) -> None:
+    def __init__(
+        self,
+        wrong: Wrong | None = None,
+        error: str | None = None,
+        decode_ms: Callable[[Generation], float] = lambda generation: 1.0,
+    ) -> None:
         self.tokenizer = SimpleNamespace(encode=lambda text: [ord(letter) % 251 for letter in text])
         self.asked: list[Generation] = []
         self._wrong = wrong
         self._error = error
+        self._decode_ms = decode_ms
 
     def submit(self, generation: Generation, sink: Sink) -> Ticket:
         self.asked.append(generation)
@@ -68,7 +74,8 @@ class ScriptedEngine:
             tokens = self._wrong(generation, tokens)
         for token in tokens:
             sink(Tokens((token,), ""))
-        sink(Finished("length", stats(tokens, drafted=generation.draft, prompt=len(generation.prompt)), self._error))
+        more = {"prompt": len(generation.prompt), "decode_ms": self._decode_ms(generation)}
+        sink(Finished("length", stats(tokens, drafted=generation.draft, **more), self._error))
         return Ticket(lambda: None, lambda: False)
 
 
